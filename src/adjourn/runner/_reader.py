@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -112,7 +112,9 @@ class Reader:
 
     def join(self, readers: Readers) -> None:
         """Let a run queue what it emits from now on, even before it has begun; then `follow_on` is called."""
-        self._queue = readers.add()
+        self._queue = queue = readers.add()
+        if readers.opening:
+            queue.put(readers.opening)
 
     def follow_on(self) -> None:
         """Read the run that was joined, now that it has begun: what it emitted before is in the log."""
@@ -141,6 +143,7 @@ class Reader:
 
     async def items(self) -> AsyncGenerator[Watched]:  # noqa: PLR0912  # a call less for every token
         """Yield what happens, until the run has ended, or for as long as the caller reads."""
+        loop = asyncio.get_running_loop()
         try:
             while not self._is_over:
                 queue = self._queue
@@ -151,7 +154,7 @@ class Reader:
                             if self._is_last(item):
                                 break
                     continue
-                has_ended = queue.readers.has_ended
+                has_ended, queue.is_elsewhere = queue.readers.has_ended, queue.readers.loop is not loop
                 while queue.events:
                     number, event = queue.events.popleft()
                     if event.seq is not None:
@@ -262,9 +265,11 @@ class EventQueue:
         self.told: int = 0
         self.behind: bool = False
         self.is_unsaved: bool = False
+        self.is_elsewhere: bool = False
+        """Whether its reader is on another event loop than the run."""
         self._news: asyncio.Future[None] | None = None
 
-    def put(self, events: list[Event]) -> None:
+    def put(self, events: Sequence[Event]) -> None:
         """Add events, and let the reader know."""
         for event in events:
             number = event.seq
@@ -285,6 +290,11 @@ class EventQueue:
 
     def _squeeze(self, event: Event) -> None:
         """Keep of a live event what a reader who falls behind must not miss: pieces, which join the one before."""
+        if self.is_elsewhere:
+            # Its reader may take out any event meanwhile, so none can be changed: at most, one text's pieces wait here.
+            if isinstance(event, Delta | Retrying):
+                self.events.append((self.told, event))
+            return
         number, last = self.events[-1]
         if isinstance(last, Delta) and isinstance(event, Delta):
             if last.address == event.address and last.call_id == event.call_id:
@@ -356,6 +366,8 @@ class Readers:
     before: int = 0
     queues: tuple[EventQueue, ...] = ()
     listener: Listener | None = None
+    opening: tuple[Event, ...] = ()
+    """What the run emitted while it got its session, if it has a listener: then readers may join it right after."""
     has_ended: bool = False
     last: Event | None = None
     """The last event of the run, if it is not in the log: it comes after everything that is."""
@@ -366,6 +378,8 @@ class Readers:
             self.last = last
             events = events[:-1]
         if self.listener is not None:
+            if self.journal is None:
+                self.opening += tuple(events)
             for event in events:
                 self.listener.note(event)
         for queue in self.queues:
