@@ -65,7 +65,7 @@ class Reader:
       before what is in the queue. That is so after joining a run, and after the queue was full.
     - `_is_level` says that the reader gets live events. It does not after joining a run in its middle, and after the
       queue was full, until it has read everything else and is told so by `CaughtUp`. Then it can look up elsewhere what
-      it missed, such as the beginning of a text. Only a reader with `_marks` is ever not level.
+      it missed, such as the beginning of a text. Only a reader that finds runs is ever not level.
 
     A run on another thread may emit at any time. So `has_ended` is read before the queue is, and the queue is filled
     again before its `told` is read.
@@ -87,9 +87,9 @@ class Reader:
         """Read after an event, up to the end of the run that began after event `since` (None: that is live now).
 
         With `find`, runs of this process are read along from this moment on, and `CaughtUp` is yielded, unless the run
-        just `begins`. It does not end with the run if it is to `stay`; and if it is to `outlast` a
-        process that drives the run and dies, it waits for another one to continue. Unless `whole`, a pause comes
-        without its questions, and an end without its state.
+        just `begins`. The reader does not end with the run if it is to `stay`; and if it is to `outlast` a process that
+        drives the run and dies, it waits for another one to continue. Unless `whole`, a pause comes without its
+        questions, and an end without its state.
         """
         self.seen: int = after
         self.since: int | None = since
@@ -101,9 +101,8 @@ class Reader:
         self._stay = stay
         self._outlast = outlast
         self._until: int = 0
-        self._marks = find is not None
-        self._is_level: bool = not self._marks
-        self._has_caught_up: bool = begins or not self._marks
+        self._is_level: bool = find is None
+        self._has_caught_up: bool = begins or find is None
         self._is_over: bool = False
         if find is not None and (readers := find(ref)) is not None:
             self.join(readers)
@@ -182,7 +181,7 @@ class Reader:
         """Return what follows when everything in the queue is read; None if that has yet to happen."""
         readers = queue.readers
         if queue.behind:
-            self._until, self._is_level = queue.refill(), not self._marks
+            self._until, self._is_level = queue.refill(), self._find is None
             return []
         if not self._is_level:
             self._is_level = self._has_caught_up = True
