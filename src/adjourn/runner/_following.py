@@ -1,4 +1,4 @@
-"""Runs that somebody else drives: following them, their results, and stopping them."""
+"""Runs that other processes drive: following them, their results, and stopping them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RunFollower:
         return Reader(self._store, ref, after=after, since=since, whole=whole).items()
 
     async def result(self, ref: SessionRef, last: Event | None, point: str | None) -> RunResult:
-        """Return the result of a run that somebody else drove, from its last event and the checkpoint before it."""
+        """Return the result of a run that another process drove, from its last event and the checkpoint before it."""
         if isinstance(last, Failed):
             failure = f"{last.error}: {last.message}"
             raise RunError(f"Session '{ref.id}' failed with {undotted(failure)}. Try again with `recover`.")

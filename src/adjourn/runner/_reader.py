@@ -241,7 +241,7 @@ class Reader:
         self._is_over = True
 
     def _waits_for_others(self, head: Head) -> bool:
-        """Return whether to go on reading a session that no process runs."""
+        """Return whether to keep reading a session that no process runs."""
         # As "running" is stored what a process was running that has died.
         return self._stay or head.status == "queued" or (self._outlast and head.status == "running")
 

@@ -58,7 +58,7 @@ async def _awaited(run: Run[Out_co, State_co]) -> RunResult[Out_co, State_co]:
 
 def read_from_thread(run: Run) -> Iterator[Event]:
     """Yield the events of a run that has a separate event loop and thread."""
-    reader = _Handing(run)
+    reader = _ThreadReader(run)
     try:
         yield from reader.events()
     finally:
@@ -69,7 +69,7 @@ LEAVING = 5.0
 """Seconds for which sync code that leaves a loop early waits for the run's safe point."""
 
 
-class _Handing:
+class _ThreadReader:
     """Hands the events of a run from its thread to the one that reads, one at a time.
 
     Both sides may be left behind when the process ends, so nothing here keeps it from ending: the run's thread is a
