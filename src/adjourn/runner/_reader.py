@@ -172,8 +172,8 @@ class Reader:
                     for item in found or ():
                         yield item
                         self._is_last(item)
-            for item in self._catch_up():  # The run may have ended while what was missed was being read.
-                yield item
+            if not self._has_caught_up:  # The run has ended while what was missed was being read.
+                yield CaughtUp(seq=self.seen)
         finally:
             self.close()
 
@@ -197,12 +197,6 @@ class Reader:
         if isinstance(item, FINAL) and not self._stay:
             self._is_over = item.seq is None or self.since is None or item.seq > self.since
         return self._is_over
-
-    def _catch_up(self) -> list[CaughtUp]:
-        if self._has_caught_up:
-            return []
-        self._has_caught_up = True
-        return [CaughtUp(seq=self.seen)]
 
     async def _missed(self) -> AsyncGenerator[Event]:
         """Yield the events that the log has and the queue lacks."""
@@ -232,8 +226,9 @@ class Reader:
                     self.follow_on()
                     self._is_level = False
                     return
-                for item in self._catch_up():
-                    yield item
+                if not self._has_caught_up:
+                    self._has_caught_up = True
+                    yield CaughtUp(seq=self.seen)
                 if owner_of(head) is None and not self._waits_for_others(head):
                     break
                 pause = min(2 * pause, POLL[1])

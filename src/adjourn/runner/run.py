@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from adjourn._engine.concurrency import EAGERLY, context_for_run, waiting
 from adjourn._engine.entry import current_place
@@ -496,7 +496,7 @@ class Run(Defaulted, Generic[Out_co, State_co]):
             else:
                 reader.seen = max(self.seen, readers.before)
                 reader.follow_on()
-            reading = cast("AsyncGenerator[Event]", reader.items())  # Only a reader that finds runs yields more.
+            reading: AsyncGenerator[Any] = reader.items()  # Any: only a reader that finds runs yields more than events
             async with contextlib.aclosing(reading) as events:
                 async for event in events:
                     if self._live is None:
