@@ -84,7 +84,6 @@ PRIVATE: dict[str, set[str]] = {
 NAMED: dict[str, set[str]] = {
     "agents": {
         "adjourn.graph._channels",
-        "adjourn.graph._supersteps",
         "adjourn.graph._frame",
         "adjourn.graph._node",
         "adjourn.graph.nodes._caller",

@@ -505,7 +505,7 @@ class ThreadsUsedUp(RunError):
         self.limit = limit
         super().__init__(
             f"Session '{session_id}' has {limit} threads that do not end: their calls were cancelled or took too long, "
-            "and a thread cannot be killed. Let such calls end by themselves, or raise Runner(max_threads=...)."
+            "and a thread cannot be killed. Give such calls a timeout of their own, which ends them."
         )
 
 

@@ -256,7 +256,7 @@ async def test_calls_are_refused_when_all_threads_are_left_behind() -> None:  # 
     await asyncio.sleep(0)
     begun.cancel()
     for refused in (waits, share.run(lambda: 7)):
-        with pytest.raises(ThreadsUsedUp, match=r"Session 's' has 2 threads that do not end.*max_threads"):
+        with pytest.raises(ThreadsUsedUp, match=r"Session 's' has 2 threads that do not end.*a timeout of their own"):
             await refused
     gate.open.set()
     async with asyncio.timeout(WAIT):

@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from adjourn import current, interrupt, once
-from adjourn._engine.concurrency import MAX_THREADS
+from adjourn import ChatModelAgent, Runner, ToolCall, current, interrupt, once, tool
+from adjourn._engine.concurrency import MAX_THREADS, Threads, _threads  # pyright: ignore[reportPrivateUsage]
 from adjourn.graph import CompiledGraph
 from adjourn.stores import MemoryStore, Store
 from adjourn.stores.kit import Commit, StoreRequest
+from adjourn.testing import ScriptedModel
 from tests._engine.asking import lone, together
 
 T = TypeVar("T")
@@ -67,6 +68,24 @@ async def test_sync_nodes_that_run_graphs_run_them_to_any_depth():  # rule G14
         deep = lone(calling(deep), name=name)
     results = await all_of(*crowd(deep))
     assert len(results) == USERS
+
+
+async def test_sync_tools_that_run_agents_100_deep_end_on_a_small_pool():  # rule G14
+    """Each waits in a thread for the one below it, and the pool has four."""
+
+    def deeper(depth: int) -> ChatModelAgent:
+        @tool
+        def below() -> str:
+            """Ask the agent below."""
+            return Runner(deeper(depth - 1)).run_sync("go").output
+
+        script = [ToolCall(id="c", name="below", arguments={}), "so it is"] if depth else ["the last"]
+        return ChatModelAgent("A", model=ScriptedModel(script), tools=[below], return_directly=["below"])
+
+    _threads.set(Threads(limit=4))
+    async with asyncio.timeout(WAIT):
+        results = await asyncio.gather(*(awaited(Runner(deeper(100)).run("go")) for _ in range(6)))
+    assert [result.output for result in results] == ["the last"] * 6
 
 
 def calling(graph: CompiledGraph) -> Any:

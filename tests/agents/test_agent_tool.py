@@ -54,12 +54,6 @@ async def test_inner_events_are_hidden_unless_wanted(store: Store, emits: bool) 
         assert message.address == "agent:Outer;tool:Inner:c1;agent:Inner"
 
 
-async def test_the_agent_may_say_it_for_all_of_its_tools(store: Store) -> None:  # rule A6
-    outer = chat("Outer", call("Inner", request="find"), "end", tools=[chat("Inner", "hi")], emit_internal_events=True)
-    events = await events_of(Runner(outer, store=store).run("go", session_id="s"))
-    assert "Inner" in {event.agent for event in events}
-
-
 async def test_questions_cross_the_boundary(store: Store) -> None:  # rule I6
     def outer(inner_script: list[Any], *script: Any) -> ChatModelAgent:
         deep = chat("Deep", *inner_script, tools=[ask])

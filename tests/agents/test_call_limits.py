@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from adjourn import ChatModelAgent, Message, Runner, ToolCall, UsageError, tool
+from adjourn._engine.concurrency import MAX_OF_A_SESSION
 from adjourn.agents import Limits
 from adjourn.errors import TooManyCalls
 from adjourn.events import MessageEvent
@@ -113,10 +114,8 @@ async def test_a_session_runs_so_many_sync_tools_at_once() -> None:  # attack 16
             running -= 1
         return str(number)
 
-    asked = [call("work", f"c{each}", number=each) for each in range(20)]
+    asked = [call("work", f"c{each}", number=each) for each in range(40)]
     agent = ChatModelAgent("A", model=ScriptedModel([asked, "done"]), tools=[work])
-    result = await Runner(agent, max_threads=3).run("go")
-    assert results(result) == [str(each) for each in range(20)]
-    assert most <= 3
-    with pytest.raises(UsageError, match="max_threads=0"):
-        Runner(agent, max_threads=0)
+    result = await Runner(agent).run("go")
+    assert results(result) == [str(each) for each in range(40)]
+    assert most <= MAX_OF_A_SESSION

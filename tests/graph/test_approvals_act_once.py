@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, NotRequired, TypedDict, TypeVar
 
 import pytest
@@ -643,29 +642,6 @@ async def test_what_was_asked_in_another_session_cannot_be_asked_anew(store: Sto
     await graph.edit(fork, {"account": "DE1"})
     assert (await graph.recover(fork)).status == "done"
     assert [(entry.by, entry.again) for entry in await graph.audit(fork)] == [("ann", True)]
-
-
-async def test_a_rollback_does_not_lead_back_behind_an_approval(store: Store) -> None:  # rules R19, V11
-    waits = asyncio.Event()
-
-    async def look(state: Refund) -> dict[str, Any]:
-        if state.get("order") == "wait":
-            waits.set()
-            await asyncio.Event().wait()
-        return {}
-
-    graph = StateGraph(Refund, name="desk").add_sequence(look, manager, pay).add_edge(START, "look")
-    desk = graph.compile(store=store)
-    await approved(desk, failing=True)
-    run = desk.run({"order": "wait"}, session_id="s", on_pending="abandon")
-    running = asyncio.ensure_future(run)
-    await waits.wait()
-    with pytest.raises(UsageError, match="an approval has acted: runnable:desk;node:manager"):
-        await desk.run({"order": "B"}, session_id="s", on_busy="rollback")
-    assert (await desk.status("s")).status == "running", "nothing was cancelled"
-    await desk.cancel("s")
-    assert (await running).status == "cancelled"
-    assert len(paid) == 1
 
 
 async def test_an_edit_inside_a_nested_graph_is_refused_if_it_changes_what_was_shown(store: Store) -> None:  # rule R19

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import itertools
 import json
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -17,6 +18,7 @@ from adjourn.errors import ModelError
 from adjourn.messages import FilePart, ImagePart, OpaquePart, Part, ReasoningPart, TextPart
 from adjourn.middleware import RedactPII
 from adjourn.models import AnswerBounds, Chunk, Gathering, ModelRequest, ToolCallChunk, generate
+from adjourn.models.openai._answer import AnswerReader
 from adjourn.testing import ScriptedModel
 from tests.models.openai_server import Connection, Reply, Server, call_piece, delta, event, said, serving, streams
 
@@ -322,6 +324,31 @@ async def test_arguments_that_stall_the_event_loop_are_not_parsed(server: Server
     with pytest.raises(ModelError, match="in the arguments of its calls"):
         await Runner(ChatModelAgent("A", model=model), streaming=is_streamed).run("hi")
     await model.close()
+
+
+MANY = 40_000
+DETAIL = {"type": "reasoning.text", "text": "hm " * 60}
+PIECES: dict[str, dict[str, Any]] = {
+    "details": {"reasoning_details": [{**DETAIL, "text": "hm ", "index": index} for index in range(MANY)]},
+    "texts-of-a-detail": {"reasoning_details": [{**DETAIL, "index": 0}] * MANY},
+    "blank-arguments": {"tool_calls": [{"index": 0, "function": {"name": "look", "arguments": " "}}] * MANY},
+    "calls": {"tool_calls": [{"id": str(number), "function": {"name": "look"}} for number in range(MANY)]},
+}
+
+
+@pytest.mark.parametrize("said", PIECES.values(), ids=PIECES)
+def test_many_pieces_take_no_more_work_each(said: dict[str, Any]) -> None:  # rule V16
+    began = time.process_time()
+    reader = AnswerReader("p")
+    reader.read(delta(**said))
+    chunk = reader.read(delta("stop"))
+    assert chunk is not None
+    if "reasoning_details" in said:
+        assert chunk.origin is not None
+        kept = (chunk.origin.extra or {})["reasoning_details"]
+        texts = [detail["text"] for detail in said["reasoning_details"]]
+        assert "".join(detail["text"] for detail in kept) == "".join(texts)
+    assert time.process_time() - began < 3  # It took up to an hour, in which others waited.
 
 
 @pytest.mark.parametrize("wrong", [{"size": 0}, {"calls": -1}, {"arguments": 0}, {"seconds": 0}, {"size": "1"}])

@@ -134,7 +134,7 @@ class Use(RuleBasedStateMachine):
         name=names,
         text=texts,
         on_pending=st.sampled_from(["error", "abandon", "finish"]),
-        on_busy=st.sampled_from(["error", "cancel", "rollback"]),
+        on_busy=st.sampled_from(["error", "cancel"]),
     )
     def say(
         self,
@@ -142,7 +142,7 @@ class Use(RuleBasedStateMachine):
         name: str,
         text: str,
         on_pending: Literal["error", "abandon", "finish"],
-        on_busy: Literal["error", "cancel", "rollback"],
+        on_busy: Literal["error", "cancel"],
     ) -> None:
         async def work() -> None:
             await self.runners[who].run(text, session_id=name, on_pending=on_pending, on_busy=on_busy)

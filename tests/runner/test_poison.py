@@ -219,6 +219,7 @@ FORGED: dict[str, bytes] = {
     ),
     "a number out of range": forged(_put("v", 2)).replace(b'"turn": 1', b'"turn": 1e999'),
     "frames that are a list": forged(_put("frames", [])),
+    "no frames": forged(_put("frames", {})),
     "a frame of an unknown kind": forged(_put(f"{ROOT}/k", "x")),
     "a tag that is no text": forged(_put(f"{ROOT}/set/seen", {"$t": 1, "v": 1})),
     "a tag without content": forged(_put(f"{ROOT}/set/seen", {"$t": "decimal"})),

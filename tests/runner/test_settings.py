@@ -56,7 +56,6 @@ WRONG: dict[str, list[Any]] = {
     "after_transfer": ["away", None, ["stay"]],
     "interrupts": ["no", 0, None],
     "max_concurrency": ["x", 0, 1.5, True, [2]],
-    "max_threads": ["x", 0, 1.5, True, None],
     "lease_ttl": ["x", 0, -1, None, True, float("nan")],
     "store_timeout": ["30", 0, None, [1]],
     "max_session_bytes": ["x", 0, 1.5, None, True, 2**40],

@@ -517,7 +517,7 @@ BODIES: dict[str, tuple[str, Any]] = {
     ),
     "overtaking chat": (
         "POST /api/v1/chat",
-        {"agent": "counter", "message": "x", "session_id": "ID", "on_busy": "rollback"},
+        {"agent": "counter", "message": "x", "session_id": "ID", "on_busy": "cancel"},
     ),
     "resume": ("POST /api/v1/chat/resume", {"session_id": "ID", "answer": "yes", "stream": False}),
     "input": ("POST /api/v1/sessions/ID/inputs", {"agent": "counter", "message": "count"}),

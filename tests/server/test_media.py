@@ -116,6 +116,26 @@ def test_a_url_of_a_caller_is_refused(server: Serving, url: str):  # rule V17, a
     assert server.get(f"/api/v1/sessions/{thread}").status == 404  # Nothing has begun.
 
 
+def of_type(server: Serving, thread: str, media_type: str) -> bytes:
+    """The stream of a front end's message with data."""
+    content = [{"type": "image", "source": {"type": "data", "value": "AAAA", "mimeType": media_type}}]
+    body: dict[str, Any] = {"threadId": thread, "runId": "r1", "messages": [{"role": "user", "content": content}]}
+    return server.post("/api/v1/ag-ui/looker", body).body
+
+
+@pytest.mark.parametrize("media_type", ["//evil.example/a,b.png", "http://evil.example/a", "a,b", "@evil.example"])
+def test_a_type_of_data_makes_no_other_url_of_it(server: Serving, media_type: str):  # rule V17
+    assert b'"code":"media_not_allowed"' in of_type(server, "typed", media_type)
+    part = {"type": "image", "data": "AAAA", "media_type": media_type}
+    chat = {"agent": "refunds", "message": {"cents": part}, "stream": False}
+    assert refusal(server.post("/api/v1/chat", chat)) == (422, "media_not_allowed")
+
+
+@pytest.mark.parametrize("media_type", ["image/png", "text/plain; charset=utf-8", "audio/webm;codecs=opus"])
+def test_data_of_any_type_is_taken(server: Serving, media_type: str):  # rule V17
+    assert b'"result":"None"' in of_type(server, media_type, media_type)
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -175,6 +195,26 @@ def test_parts_in_answers_are_refused_and_the_question_stays_open(server: Servin
 
 
 OPAQUE = {"type": "opaque", "provider": "openai", "data": {"type": "image_url", "image_url": {"url": "file:///a"}}}
+
+
+EXTRA = {"provider": "openai", "extra": {"role": "user", "content": [OPAQUE["data"]]}}
+
+
+@pytest.mark.parametrize(
+    "private",
+    [
+        EXTRA,
+        {"tool_calls": [{"id": "c", "name": "look", **EXTRA}]},
+        {"content": [{"type": "text", "text": "", **EXTRA}]},
+    ],
+    ids=["message", "call", "part"],
+)
+def test_what_goes_to_a_provider_as_it_is_may_name_anything(server: Serving, private: dict[str, Any]):  # rule V17
+    body: dict[str, Any] = {"agent": "relay", "message": "go", "session_id": f"extra {private}", "stream": False}
+    server.post("/api/v1/chat", body)
+    answer = {"$t": "message", "role": "assistant", "content": "look", **private}
+    body = {"session_id": body["session_id"], "answer": answer, "stream": False}
+    assert refusal(server.post("/api/v1/chat/resume", body)) == (422, "media_not_allowed")
 
 
 @pytest.mark.parametrize("part", [PART, OPAQUE], ids=["image", "opaque"])

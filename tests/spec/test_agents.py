@@ -10,6 +10,7 @@ from adjourn import ChatModelAgent, Retry, Runner
 from adjourn._hiding import HIDDEN, known
 from adjourn.agents import DeepAgent, GraphAgent, LoopAgent, ParallelAgent, PlanExecute, SequentialAgent, Supervisor
 from adjourn.errors import InterruptsDisabled, UsageError
+from adjourn.events import MessageEvent
 from adjourn.models import OpenAIChatModel
 from adjourn.spec import Checkpoint, Served
 from tests.spec.folder import Folder
@@ -214,6 +215,29 @@ async def test_a_deep_agent_has_files_and_helpers(folder: Folder):
         assert isinstance(agent_of(found), DeepAgent)
         assert [each.name for each in agent_of(found).helpers] == ["helper"]
         assert await output(found) == "Answer to hi"
+
+
+CALLS = {
+    "type: chat_model_agent\ntools: [{agent: helper, emit_internal_events: EMITS}]": ("helper", {"request": "x"}),
+    "type: deep_agent\nagents: [helper]\nemit_internal_events: EMITS": (
+        "task",
+        {"agent_name": "helper", "description": "x"},
+    ),
+}
+
+
+@pytest.mark.parametrize("emits", ["false", "true"])
+@pytest.mark.parametrize("spec", CALLS)
+async def test_what_agents_do_that_became_tools_is_hidden_unless_wanted(
+    folder: Folder, spec: str, emits: str
+):  # rule A6
+    name, arguments = CALLS[spec]
+    call = f"from adjourn import ToolCall\ncall = ToolCall(id='c', name='{name}', arguments={arguments})\n"
+    folder.write("boss.py", f"{call}from adjourn.testing import ScriptedModel\nmodel = ScriptedModel([call, 'end'])\n")
+    folder.add("helper", f"{CHAT}served: false")
+    found = served(folder, "boss", f"model: python://boss:model\n{spec.replace('EMITS', emits)}")
+    heard = [event.agent async for event in Runner(agent_of(found)).run("hi") if isinstance(event, MessageEvent)]
+    assert heard == (["boss", "helper", "boss"] if emits == "true" else ["boss", "boss"])
 
 
 async def test_python_objects_are_agents(folder: Folder):

@@ -36,7 +36,7 @@ IN_A_SPEC: dict[str, tuple[str, str]] = {
     "a silent boolean as a text": (f"{CHAT}instruction: ‸no", "in quotes if it is a text: 'no'"),
     "a word that is not a choice": (
         f"{CHAT}on_busy: ‸queu",
-        "one of cancel, error, queue, rollback. Did you mean 'queue'?",
+        "one of cancel, error, queue. Did you mean 'queue'?",
     ),
     "an empty list": ("type: sequential\nagents: ‸[]", "'agents' is empty. Give at least one."),
     "an empty text": (f'{CHAT}tools: [{{ref: python://parts:book, tags: [‸""]}}]', "item 1 of 'tags' is an empty text"),
@@ -96,7 +96,11 @@ IN_A_SPEC: dict[str, tuple[str, str]] = {
     ),
     "a history for a function": (
         f"{CHAT}tools: [{{ref: python://parts:book, full_history: ‸true}}]",
-        "only an agent has a 'full_history'",
+        "only an agent has the option 'full_history'",
+    ),
+    "internal events of a function": (
+        f"{CHAT}tools: [{{ref: python://parts:book, emit_internal_events: ‸true}}]",
+        "only an agent has the option 'emit_internal_events'",
     ),
     "approval where nobody may be asked": (
         f"{CHAT}tools: [{{ref: python://parts:book, approval: ‸true}}]",

@@ -39,6 +39,7 @@ BEYOND = (
     "an unknown provider", "a model without provider", "an object that is not a model", "settings of an object",
     "a fallback that does not exist", "a variable that is not set", "an unknown module", "an unknown attribute",
     "an object that is not a tool", "a tool that is nothing", "a tool that is both", "a history for a function",
+    "internal events of a function",
     "approval where nobody may be asked", "approval from Python where nobody may be asked",
     "approval that is taken back", "an approval function that does not fit",
     "a rule that asks where nobody may be asked", "files with approval where nobody may be asked",

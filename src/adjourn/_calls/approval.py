@@ -396,9 +396,12 @@ def _asked_before(task: UserFrame, call: ToolCall) -> Iterable[Question]:
 
 def _pass(task: UserFrame, call: ToolCall) -> None:
     """Count the approval's questions and those of the predicate before it as asked in this entry."""
-    approvals = [question for question in task.questions or () if _shown(question, call) is not None]
-    for each in (*_asked_before(task, call), *approvals):
-        entry_of(task).passed(each)
+    is_asked = False
+    for question in task.questions or ():
+        is_approval = _shown(question, call) is not None
+        is_asked = is_asked or is_approval
+        if is_approval or not is_asked:
+            entry_of(task).passed(question)
 
 
 def _ask(

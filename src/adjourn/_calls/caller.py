@@ -19,7 +19,7 @@ from adjourn.context import RunContext, current
 from adjourn.errors import RunError, UsageError
 from adjourn.events import Event
 from adjourn.messages import Message, ToolCall
-from adjourn.middleware.hooks import Middleware, having
+from adjourn.middleware.hooks import Hooks, having
 from adjourn.models import ToolSpec
 from adjourn.runner import CALLS_PER_ANSWER as CALLS_PER_ANSWER
 from adjourn.runner import ProgramOptions
@@ -49,27 +49,21 @@ class Kit:
     """What an agent or a node works with in one process; every process builds its own."""
 
     __slots__ = (
-        "after_agent",
-        "after_model",
-        "before_model",
         "counts_tokens",
+        "hooks",
         "max_calls",
         "on_error",
         "on_unknown",
         "return_directly",
         "specs",
         "tools",
-        "wrap_model",
-        "wrap_model_stream",
-        "wrap_tool",
-        "wrap_tool_stream",
     )
 
     def __init__(
         self,
         name: str,
         tools: Sequence[Tool],
-        middleware: tuple[Any, ...],
+        hooks: Hooks,
         *,
         outer: int = 0,
         return_directly: Sequence[str] = (),
@@ -79,34 +73,28 @@ class Kit:
         counts_tokens: bool = False,
     ) -> None:
         """Get everything ready; the first `outer` of the middleware belong to the runner, or to agents above."""
-        for each in having(middleware[outer:], "check_tools"):
+        self.hooks: Hooks = hooks
+        for each in having(hooks.all[outer:], "check_tools"):
             each.check_tools(tools)
-        self.tools: dict[str, Tool] = by_name(guarded(tools, middleware), name)
+        self.tools: dict[str, Tool] = by_name(guarded(tools, hooks), name)
         self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in tools)
         self.on_error: OnError = on_error
         self.on_unknown: OnUnknown = on_unknown
         self.max_calls: int | None = max_calls
-        self.counts_tokens: bool = counts_tokens or any(getattr(each, "counts_tokens", False) for each in middleware)
+        self.counts_tokens: bool = counts_tokens or any(getattr(each, "counts_tokens", False) for each in hooks.all)
         self.return_directly: frozenset[str] = frozenset(return_directly) | {
             tool.name for tool in tools if tool.return_directly
         }
-        self.before_model: tuple[Middleware, ...] = having(middleware, "before_model")
-        self.after_model: tuple[Middleware, ...] = having(middleware, "after_model")
-        self.after_agent: tuple[Middleware, ...] = having(middleware, "after_agent")
-        self.wrap_model: tuple[Middleware, ...] = having(middleware, "wrap_model")
-        self.wrap_model_stream: tuple[Middleware, ...] = having(middleware, "wrap_model_stream")
-        self.wrap_tool: tuple[Middleware, ...] = having(middleware, "wrap_tool")
-        self.wrap_tool_stream: tuple[Middleware, ...] = having(middleware, "wrap_tool_stream")
 
     @property
     def keeps_answers(self) -> bool:
         """Whether hooks run after the model has answered, so that its answer must be kept first."""
-        return bool(self.wrap_model or self.after_model)
+        return bool(self.hooks.wrap_model or self.hooks.after_model)
 
 
-def guarded(tools: Sequence[Tool], middleware: tuple[Any, ...]) -> Sequence[Tool]:
+def guarded(tools: Sequence[Tool], hooks: Hooks) -> Sequence[Tool]:
     """Return tools as the middleware lets them be called; the first of it has the last word."""
-    for each in reversed(having(middleware, "guard_tool")):
+    for each in reversed(hooks.guard_tool):
         tools = [each.guard_tool(tool) for tool in tools]
     return tools
 
@@ -189,43 +177,15 @@ class Caller(Protocol):
         ...
 
 
-class WrapsCalls:
-    """A frame whose middleware surrounds the calls that nodes make below it, but not those of agents."""
-
-    __slots__ = ()
-
-    middleware: tuple[Any, ...] = ()  # Any: middleware need not subclass ours
-
-
-class WrapsAll:
-    """A frame whose program has middleware as a runner has: it surrounds whatever runs below it, agents included."""
-
-    __slots__ = ()
-
-    @property
-    def program_middleware(self) -> tuple[Any, ...]:
-        """The middleware that the program was made with."""
-        return ()
-
-
-def middleware_around(frame: Frame) -> tuple[Any, ...]:
-    """Return the middleware around the calls of a node: that of the run, then of the frames above, outermost first."""
-    return _each_once(frame, nodes=True)
-
-
-def middleware_around_agent(frame: Frame) -> tuple[Any, ...]:
-    """Return the middleware around an agent, before its own: that of the run, then of the graphs it is part of."""
-    return _each_once(frame, nodes=False)
-
-
-def _each_once(frame: Frame, *, nodes: bool) -> tuple[Any, ...]:
+def middleware_around(frame: Frame, *, is_node: bool = True) -> tuple[Any, ...]:
+    """Return the middleware around a node's calls, or before an agent's own: the run's, then that of frames above."""
     levels: list[tuple[Any, ...]] = []
     above: Frame | None = frame
     while above is not None:
-        if isinstance(above, WrapsAll) and (own := above.program_middleware):
-            levels.append(own)
-        if nodes and isinstance(above, WrapsCalls):
-            levels.append(above.middleware)
+        if above.around_all:
+            levels.append(above.around_all)
+        if is_node and above.around_nodes:
+            levels.append(above.around_nodes)
         above = above.parent
     found = program_options(frame.scope).middleware
     for level in reversed(levels):

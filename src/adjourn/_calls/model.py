@@ -149,7 +149,7 @@ class Asking:
 
     async def _answer(self, made: Callable[[], Awaitable[ModelRequest]]) -> Message:
         request = await made()
-        message = await self._wrapped(0, request) if self.kit.wrap_model else await self._asked(request)
+        message = await self._wrapped(0, request) if self.kit.hooks.wrap_model else await self._asked(request)
         self.check_shown(message)
         return message
 
@@ -165,9 +165,9 @@ class Asking:
             self._reset("a hook changed the answer")
 
     async def _wrapped(self, place: int, request: ModelRequest) -> Message:
-        if place == len(self.kit.wrap_model):
+        if place == len(self.kit.hooks.wrap_model):
             return await self._asked(request)
-        middleware = self.kit.wrap_model[place]
+        middleware = self.kit.hooks.wrap_model[place]
 
         async def call(request: ModelRequest) -> Message:
             return await inner(partial(self._wrapped, place + 1, request), middleware.raises)
@@ -247,7 +247,7 @@ class Asking:
         return estimated
 
     async def _answered(self, model: ChatModel, request: ModelRequest) -> Message:
-        if self.kit.wrap_model_stream:
+        if self.kit.hooks.wrap_model_stream:
             return await self._wrapped_stream(model, request)
         with self._blaming_the_model():
             if not self._streams:
@@ -319,10 +319,10 @@ class Asking:
         self, place: int, model: ChatModel, request: ModelRequest, opened: list[AsyncIterator[Chunk]]
     ) -> AsyncIterator[Chunk]:
         """Return the chunks of an answer, passed through the middleware from `place` on."""
-        if place == len(self.kit.wrap_model_stream):
+        if place == len(self.kit.hooks.wrap_model_stream):
             chunks = self._chunks(model, request)
         else:
-            middleware = self.kit.wrap_model_stream[place]
+            middleware = self.kit.hooks.wrap_model_stream[place]
             chunks = middleware.wrap_model_stream(partial(self._open, place + 1, model, opened=opened), request)
             _check_stream(chunks, middleware)
         opened.append(chunks)

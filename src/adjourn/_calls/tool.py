@@ -187,7 +187,7 @@ async def _run(
     if tool.review is None:
         _emit_call(task, caller, call, edited[0])
     arguments = tool.lower(converted)
-    if kit.wrap_tool or kit.wrap_tool_stream:
+    if kit.hooks.wrap_tool or kit.hooks.wrap_tool_stream:
         arguments = freeze(arguments, "arguments")
     request = ToolRequest(tool=tool.name, call_id=call.id, arguments=arguments, agent=caller.audience.name)
 
@@ -206,7 +206,7 @@ def _check_gates(task: UserFrame, kit: Kit, tool: Tool) -> None:
     segments = (*(task.children or ()), *task.scope.dormant.below(task.path))
     if not segments:
         return
-    gates = {segment_text("middleware", each.name) for each in (*kit.wrap_tool, *kit.wrap_tool_stream)}
+    gates = {segment_text("middleware", each.name) for each in (*kit.hooks.wrap_tool, *kit.hooks.wrap_tool_stream)}
     if tool.review is not None:
         gates.add(REVIEW)
     for segment in segments:
@@ -402,7 +402,7 @@ class _Running:
         self.request = request
         self.converted = converted
         # As bytes: True equals 1 in Python, and what wrappers have seen they may have changed.
-        self.shown = encode(request.arguments) if kit.wrap_tool or kit.wrap_tool_stream else b""
+        self.shown = encode(request.arguments) if kit.hooks.wrap_tool or kit.hooks.wrap_tool_stream else b""
 
     async def at_most_once(self) -> Any:
         """Return the result; what ends without one does not run again unless a person says so."""
@@ -424,9 +424,9 @@ class _Running:
 
     async def wrapped(self, place: int, request: ToolRequest) -> Any:
         """Return the result, passed through the wrappers from `place` on."""
-        if place == len(self.kit.wrap_tool):
+        if place == len(self.kit.hooks.wrap_tool):
             return await self._attempts(request)
-        middleware = self.kit.wrap_tool[place]
+        middleware = self.kit.hooks.wrap_tool[place]
 
         async def call(request: ToolRequest) -> Any:
             raises = (*self.tool.raises, *middleware.raises)
@@ -594,7 +594,7 @@ class _Running:
             caller.emit_live(Delta(address=self.task.address, text=text, call_id=self.request.call_id))
 
     def _pieces(self, place: int, request: ToolRequest, arguments: Mapping[str, Any]) -> AsyncIterator[Any]:
-        if place == len(self.kit.wrap_tool_stream):
+        if place == len(self.kit.hooks.wrap_tool_stream):
             is_plain = self.tool.review is None and not self.tool.at_most_once
             return self.tool.call(arguments) if is_plain else self._last_pieces(dict(arguments))
 
@@ -603,7 +603,7 @@ class _Running:
                 return self._pieces(place + 1, request, arguments)
             return self._pieces_of(place + 1, request)
 
-        return self.kit.wrap_tool_stream[place].wrap_tool_stream(call, request)
+        return self.kit.hooks.wrap_tool_stream[place].wrap_tool_stream(call, request)
 
     async def _last_pieces(self, arguments: dict[str, Any]) -> AsyncIterator[Any]:
         """Give the pieces of the function itself, or the result that a person gave instead."""

@@ -93,6 +93,11 @@ class Entry(Struct, eq=False):
     with the next one. `runs` are the names of its child runs. `replaced` are questions on record in whose place it has
     asked something else, by id, and whether each was optional before. `sent_before` is how many events the frame had
     emitted before the first new one of this entry.
+
+    While it lasts, `frame.running` is this entry, and only its code changes what the frame keeps. `missing` is what is
+    on record and has not happened again yet; it only shrinks, and sequential code may do something new of a group only
+    when none of that group is left (`ahead` counts them). A `fault` is final, even if the code swallows the error. An
+    entry that ends with one is undone, so that the frame is as it was before, and other code can try again.
     """
 
     frame: UserFrame

@@ -45,9 +45,6 @@ class ProgramFrame(Frame):
         """Take a turn's input, and fields of the state besides."""
         raise NotImplementedError
 
-    def set_up(self) -> None:
-        """Prepare to be stored although no turn has begun yet; most programs need nothing for that."""
-
     async def advance(self) -> bool:
         """Run what can run; return True when the program has ended, False when it waits."""
         raise NotImplementedError

@@ -531,6 +531,8 @@ def fold_onto(tree: Tree | None, body: bytes) -> Tree:
     """Return the state after one more record: `tree`, which is changed, or after a full record a new one."""
     record = decode(body)
     if record.full:
+        if not record.frames:
+            raise CheckpointCorrupt("a full record has no frames")
         tree = Tree()
     elif tree is None:
         raise CheckpointCorrupt("the first record is not a full one")

@@ -178,6 +178,10 @@ class Frame:
     questions_stored: int = 0
     has_withdrawn: bool = False
     composites: dict[str, Question] | None = None
+    around_all: tuple[Any, ...] = ()
+    """The middleware of the program that runs here: it surrounds whatever runs below, as that of a runner does."""
+    around_nodes: tuple[Any, ...] = ()
+    """The middleware that surrounds the calls of nodes below, but not those of agents."""
     path: str = _Path()  # pyright: ignore[reportAssignmentType]  # it returns a str, and becomes one
     address: str = _Address()  # pyright: ignore[reportAssignmentType]  # likewise
 
@@ -362,6 +366,17 @@ class Scope:
     """The live session: its identity, and what all of its frames share while it runs.
 
     `session_user` is whose session it is, and `user_id` whose turn: that of the session's user, or of nobody.
+
+    Between two calls:
+
+    - Frames, `questions`, `changes` and `dormant` are touched on `thread` alone, which runs `loop`. Code in another
+      thread comes here through `on_loop` and `await_on_loop`.
+    - `changes` has everything that the records made so far lack: a frame is marked by the code that changes it, before
+      that code waits for anything.
+    - A stored frame is either dormant or live, never both: `note_bound` takes over what it still had to store.
+    - `questions.open` has exactly the questions without a `how`, of live and dormant frames.
+    - Until a program is bound to what was restored, there is no `root`.
+    - Once `closed` is set, the run has let go of its session. What its code left behind is refused (`check_open`).
     """
 
     # Slots: every run sets and reads nearly all of these, and there are too many for Python's fast instance attributes.
@@ -384,7 +399,6 @@ class Scope:
         "logs_events",
         "loop",
         "max_steps",
-        "max_threads",
         "metadata",
         "needs_deps",
         "program_options",
@@ -435,7 +449,6 @@ class Scope:
         self.logs_events: bool = False
         self.interrupts: bool = True
         self.max_steps: int | None = None
-        self.max_threads: int = MAX_OF_A_SESSION
         self.share: Share | None = None
         self.slots: asyncio.Semaphore | None = None
         self.deps: Any = None  # Any: whatever the user passes
@@ -694,7 +707,7 @@ class Scope:
         """Run a call of user code in one of the session's threads."""
         share = self.share
         if share is None:
-            share = self.share = Share(self.max_threads, self.session_id)
+            share = self.share = Share(MAX_OF_A_SESSION, self.session_id)
         return share.run(partial(self._assured, call))
 
     def _assured(self, call: Callable[[], T]) -> T:

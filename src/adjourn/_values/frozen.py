@@ -78,7 +78,8 @@ def freeze(data: Mapping[str, Any], name: str) -> FrozenDict:
         return data
     if not isinstance(data, dict):
         raise TypeError(f"{name} is {a_type(data)}. Give a dict with string keys and plain JSON values.")
-    return _freeze_dict(cast("dict[object, object]", data), name, 1)
+    plain: Any = data
+    return _freeze_dict(plain, name, 1)
 
 
 def check_json(data: object, name: str) -> None:
@@ -98,6 +99,14 @@ def check_text(text: object, name: str) -> None:
         raise TypeError(f"{name} is {a_type(text)} ({shorten(text)}). Give a str.")
     if not text.isascii():
         _check_encodable(text, name)
+
+
+def check_texts(thing: object, *names: str) -> None:
+    """Raise if an attribute is not text, or has no UTF-8 form, as `check_text` does."""
+    for name in names:
+        text = getattr(thing, name)
+        if type(text) is not str or not text.isascii():
+            check_text(text, f"{type(thing).__name__}.{name}")
 
 
 def is_text(value: object) -> bool:
@@ -133,10 +142,9 @@ def _freeze_dict(data: dict[object, object], path: str, depth: int) -> FrozenDic
 def is_plain(value: object) -> bool:
     """Return whether a value is obviously JSON that reads back unchanged; some values that are return False."""
     # Exact types: a subclass (such as an enum) would come back from a store as something else.
-    kind = type(value)
-    if kind is int:
-        return -_TOO_LONG < cast("int", value) < _TOO_LONG
-    return (kind is str and cast("str", value).isascii()) or kind is bool or value is None
+    if type(value) is int:
+        return -_TOO_LONG < value < _TOO_LONG
+    return (type(value) is str and value.isascii()) or type(value) is bool or value is None
 
 
 def _freeze(value: object, path: str, depth: int) -> object:

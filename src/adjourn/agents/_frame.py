@@ -1,11 +1,13 @@
-"""The frame of an agent: a graph's frame whose state is a transcript and the agent's progress."""
+"""The frame of an agent: a graph's frame with a transcript, a view of it, a turn, and the plan of the agent's kind."""
 
 # Overrides are documented on the base class.
 
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from typing import Annotated, Any, NoReturn, TypedDict, cast
 
 from msgspec import UNSET
@@ -13,25 +15,43 @@ from msgspec.structs import replace
 
 from adjourn._calls.approval import IN_SESSION
 from adjourn._engine.address import address_of
+from adjourn._engine.entry import SAID
 from adjourn._engine.frame import UserFrame
-from adjourn._engine.program import Report
-from adjourn._engine.record import GraphImage, UserImage
+from adjourn._engine.program import Program, Report
+from adjourn._engine.record import GraphImage, Question, UserImage
 from adjourn._engine.scope import ACTION, OWN, Audience, Frame, Request, Scope
 from adjourn._engine.values import GONE, lift_values
 from adjourn.errors import CheckpointCorrupt, ProgramChanged, UsageError
 from adjourn.events import Event, ToolResult
-from adjourn.graph._frame import Routing, Task
-from adjourn.graph._node import Node, Plan, Send
+from adjourn.graph._channels import Changes
+from adjourn.graph._frame import GraphFrame, Task
+from adjourn.graph._node import Plan, Send
+from adjourn.graph.commands import Overwrite
 from adjourn.graph.reducers import append, merge
 from adjourn.graph.schema import Schema
+from adjourn.messages import Message, ToolCall
+from adjourn.middleware.hooks import Hooks
+from adjourn.sessions._contents import has_call
 
 from ._config import AgentConfig, input_messages, value_of
-from ._nodes import CallNode, call_of
-from ._sharing import ENTRIES, TranscriptFrame, agent_around, said_below
-from ._transcript import Ending, Progress, Said, TranscriptEntry
+from ._nodes import After, Call, CallNode, InnerNode, MemberNode, call_of, member_key
+from ._transcript import (
+    Edited,
+    Ending,
+    Progress,
+    Said,
+    TranscriptEntry,
+    View,
+    said_by_dormant,
+    unanswered,
+    with_messages,
+)
 
 HOOKS = "~setup"
 """The segment of an agent's `before_agent` hooks."""
+
+ABANDONED = "This call was given up before it had a result."
+"""The placeholder for a missing result when a turn is abandoned."""
 
 # Names of session values that tasks leave for their agent only; user-defined names cannot start with "~".
 OUTPUT = "~output"
@@ -39,6 +59,9 @@ OUTPUT = "~output"
 
 FULL = "~full:"
 """Prefix for the full result of a call that is emitted later, if the model only reads a part of it."""
+
+ENTRIES = "~entries:"
+"""Prefix of the session values in which an agent that writes apart hands up its entries."""
 
 
 class AgentState(TypedDict, total=False):
@@ -52,6 +75,7 @@ class AgentState(TypedDict, total=False):
 
 
 SCHEMA = Schema(AgentState)
+SCHEMA.types = {}  # These are the engine's own, and are not stored.
 
 
 def _consists_of(values: object, kind: type) -> bool:
@@ -71,28 +95,372 @@ def _values_below(frame: Frame) -> Iterator[Mapping[str, Any]]:
             yield from [lift_values(memo.writes) for memo in image.memos.values() if memo.writes]
 
 
-class AgentFrame(TranscriptFrame):
-    """A running agent. Each kind of agent defines how a turn begins (`first`) and, with its nodes, how it continues."""
+class AgentPlan(Plan):
+    """What an agent of one kind does in a turn: its steps, its members, and what follows when one of them has ended.
 
-    emits: bool = True
-    hooks: UserFrame | None = None
-    _is_heard: bool | None = None
-    targets: list[Send]
-    tasks: list[Task]
-    routings: list[Routing]
-    finished: list[Node]
-    ended: list[str]
+    It is made once for each agent and holds no data of any run: its methods are given the frame.
 
-    def __init__(self, agent: AgentConfig, plan: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
-        super().__init__(agent, plan, scope, parent, segment)
+    `runs_apart`: the agents below it run in parallel. `prompts`: what it says in the role of a user is meant for them.
+    `hands_over`: it can hand over to its sub-agents, which can hand back. `is_transparent`: it only gives another agent
+    a different name, and is not seen by it.
+    """
+
+    runs_apart: bool = False
+    prompts: bool = False
+    hands_over: bool = False
+    is_transparent: bool = False
+
+    def __init__(self, agent: AgentConfig) -> None:
+        super().__init__(agent.name, SCHEMA)
+        self.agent = agent
+
+    def add(self, name: str, call: Call, after: After, kind: type[InnerNode] = InnerNode) -> InnerNode:
+        """Add a step."""
+        node = self.nodes[name] = kind(name, len(self.nodes), call, after)
+        return node
+
+    def add_member(self, agent: Program, after: After) -> MemberNode:
+        """Add an agent."""
+        node = self.nodes[member_key(agent.name)] = MemberNode(agent, len(self.nodes), after)
+        return node
+
+    # A turn
+
+    def check_input(self, frame: AgentFrame, input: Any) -> None:
+        """Raise if a turn cannot begin with this input."""
+
+    def first(self, frame: AgentFrame) -> list[Send]:
+        """Return what a turn begins with."""
+        raise NotImplementedError
+
+    def own_turn(self, frame: AgentFrame) -> list[Send]:
+        """Return what the agent's own turn begins with, when no agent that it hands over to has it."""
+        raise NotImplementedError
+
+    async def prepare(self, frame: AgentFrame) -> bool:
+        """Prepare to run in this process; return False if that waits for an answer."""
+        return True
+
+    def last(self, frame: AgentFrame, ending: Ending) -> list[Send]:
+        """Return what follows when the agent has ended."""
+        return []
+
+    # Agents and tasks below
+
+    def check_action(self, frame: AgentFrame, action: Request) -> None:
+        """Raise if the agent cannot do this."""
+        if action.name == "transfer":
+            raise UsageError(
+                f"Agent '{self.name}' cannot hand over to '{action.arguments['target']}': it has no sub-agents."
+            )
+
+    def check_call(self, frame: AgentFrame, task: Task, question: Question) -> None:
+        """Refuse an answer about a tool call that could not use it."""
+
+    def member_failed(self, frame: AgentFrame, task: Task, child: AgentFrame, error: Exception) -> bool:
+        """Continue although an agent below this one has failed; return False if this one fails with it."""
+        return False
+
+    def children_ended(self, frame: AgentFrame, task: Task) -> None:
+        """Take what ended children have left with a task before it ends itself."""
+
+    def take_values(self, frame: AgentFrame, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Take what ended tasks have left for the agent among their session values, and return the rest."""
+        return values
+
+    def task_at(self, frame: AgentFrame, segment: str) -> Task | None:
+        """Return a task of which the agent has several, at its segment; None if the segment is not that of one."""
+        return None
+
+    def is_pausing(self, frame: AgentFrame) -> bool:
+        """Return whether the agent asks next, before any user code runs."""
+        return False
+
+    def stops_before(self, frame: AgentFrame, tasks: list[Task]) -> bool:
+        """Return whether cancelling the run stops the agent before these tasks."""
+        return True
+
+
+class Transcript:
+    """What is said in a tree of agents: the entries of the frame that owns it, and how they grow.
+
+    It belongs to one frame: that of the run's root, or of an agent that was started afresh, such as a tool. Agents in
+    the tree of another agent write to the same transcript. An agent that runs in parallel with others writes apart: it
+    has a transcript of its own, sees what was said in the one `before`, and its entries join that when it has ended.
+
+    The entries are a field of the owner's state and only grow, so that a step stores its tail; a message has its id
+    before it is added. Results of calls stay in their tasks until the whole superstep has ended: until then they are
+    in `whole`, and not in `entries`. `_used` is computed when it is first needed in a turn, and has every call added
+    since. The owner is held weakly: a cycle would leave every agent's session to the garbage collector.
+    """
+
+    __slots__ = ("_agent", "_fields", "_owner", "_scope", "_used", "before", "caller")
+
+    def __init__(self, owner: AgentFrame, before: Transcript | None) -> None:
+        around = agent_around(owner.parent)
+        self._owner = weakref.ref(owner)
+        self._agent = owner.agent.name
+        self._fields = owner.fields
+        self._scope = owner.scope
+        self._used: set[str] | None = None
+        self.before = before
+        self.caller: str | None = None if around is None else around.agent.name
+
+    @property
+    def owner(self) -> AgentFrame:
+        """The frame that it belongs to."""
+        owner = self._owner()
+        assert owner is not None
+        return owner
+
+    @property
+    def entries(self) -> list[TranscriptEntry]:
+        """The entries that have joined it."""
+        return self._fields.values["entries"]
+
+    @property
+    def sources(self) -> list[list[TranscriptEntry]]:
+        """The lists that make up the conversation as an agent sees it that writes here, outermost first."""
+        return [self.entries] if self.before is None else [*self.before.sources, self.entries]
+
+    def begin_turn(self) -> None:
+        """Note that no call was made in this turn yet."""
+        self._used = set()
+
+    def entry(self, message: Message, author: str | None = None) -> TranscriptEntry:
+        """Return a message of the owner (or of `author`) as an entry; it gets an id when it joins the transcript."""
+        return TranscriptEntry(author=self._agent if author is None else author, turn=self._scope.turn, message=message)
+
+    def extend(self, entries: Iterable[TranscriptEntry]) -> None:
+        """Add entries; messages with ids have been through `identified` already."""
+        mine: list[TranscriptEntry] = self._fields.grow("entries")
+        for entry in entries:
+            message = entry.message
+            if message is not None and message.id is None:
+                mine.append(replace(entry, message=self.identified(message)))
+            else:
+                mine.append(entry)
+            if message is not None and message.tool_calls and self._used is not None:
+                self._used.update([call.id for call in message.tool_calls])
+        self._scope.mark(self.owner)
+
+    def join(self, entries: list[TranscriptEntry]) -> None:
+        """Add entries from elsewhere, keeping the ids they have."""
+        self.pass_ids(entries)
+        self.extend(entries)
+
+    def hear(self, messages: list[Message], author: str) -> None:
+        """Add the messages that a turn begins with.
+
+        Raises:
+            UsageError: what an agent said is among them, and is in the transcript already.
+        """
+        for message in messages:
+            known = self._with_id(message.id)
+            if (
+                known is not None
+                and message.role != "user"
+                and (known.role, known.text) == (message.role, message.text)
+            ):
+                raise UsageError(
+                    f"The session has the message '{message.id}' of the {message.role} already. A session remembers "
+                    "what was said: give only the new messages, or begin another session with all of them."
+                )
+        self.join([self.entry(self.as_new(message), author) for message in messages])
+
+    def as_new(self, message: Message) -> Message:
+        """Return a message without its id if the transcript has another one with that."""
+        return message if self._with_id(message.id) is None else replace(message, id=None)
+
+    def _with_id(self, message_id: str | None) -> Message | None:
+        if message_id is None:
+            return None
+        found = (each.message for each in reversed(self.entries) if each.message is not None)
+        return next((each for each in found if each.id == message_id), None)
+
+    def pass_ids(self, entries: Iterable[TranscriptEntry]) -> None:
+        """Continue counting after the ids of entries from elsewhere that are about to join."""
+        self.owner.pass_message_ids([entry.message.id for entry in entries if entry.message and entry.message.id])
+
+    def identified(self, message: Message) -> Message:
+        """Return a message with an id in this transcript."""
+        if message.id is not None:
+            self.owner.pass_message_ids([message.id])
+            return message
+        # Record the counter with the message, even though that may stay in a task until its siblings have ended.
+        owner = self.owner
+        self._scope.mark(owner)
+        return message.with_id(owner.new_message_id())
+
+    def used_ids(self) -> set[str]:
+        """Return the ids of the tool calls made in this turn."""
+        if self._used is None:
+            turn, entries = self._scope.turn, reversed(self.entries)
+            recent = takewhile(lambda entry: entry.turn == turn, entries)
+            self._used = {call.id for entry in recent if entry.message for call in entry.message.tool_calls}
+        return self._used
+
+    def set_active(self, names: list[str]) -> None:
+        """Record which agents below the owner have the turn."""
+        if self._fields.values["active"] != names:
+            self._fields.set("active", names)
+            self._scope.mark(self.owner)
+
+    # Entries that have not joined yet
+
+    def whole(self, *, closing: bool = False) -> list[TranscriptEntry]:
+        """Return the entries, with those below the owner that have not joined yet.
+
+        With `closing`, calls without a result get a placeholder, right after the results of their batch.
+        """
+        entries = self.entries
+        own, apart = list[TranscriptEntry](), list[TranscriptEntry]()
+        _collect(self.owner, own, apart, closing)
+        if closing:
+            own += self.placeholders([*entries, *own])
+        return [*entries, *own, *apart] if own or apart else entries
+
+    def placeholders(self, entries: list[TranscriptEntry]) -> list[TranscriptEntry]:
+        """Return placeholder results for the calls among these entries that have none."""
+        return [
+            self.entry(Message.tool(ABANDONED, tool_call_id=call.id, name=call.name), author)
+            for author, call in unanswered(entries)
+        ]
+
+    # Editing
+
+    def edit_messages(self, given: Any) -> None:
+        """Change the transcript by hand: replace it, or add messages, or those that have the same ids."""
+        messages = input_messages(given.value if isinstance(given, Overwrite) else given, self._agent)
+        known = self.entries
+        authors = {entry.message.id: entry.author for entry in known if entry.message is not None}
+        waiting = {frame: frame.calls for frame in _sharing(self.owner) if any(map(_runs_calls, frame.tasks))}
+        if isinstance(given, Overwrite):
+            self._set_entries([self._edited(each, authors) for each in messages], waiting)
+            return
+        changed = {each.id: each for each in messages if each.id in authors}
+        added = [self._edited(each, authors) for each in messages if each.id not in authors]
+        if added:
+            self._check_order(waiting.values())
+        if changed:
+            self._set_entries([with_messages(entry, changed) for entry in _without_edits(known, changed)], waiting)
+        self.extend(added)
+
+    def _edited(self, message: Message, authors: Mapping[str | None, str]) -> TranscriptEntry:
+        return self.entry(self.identified(message), "" if message.role == "user" else authors.get(message.id))
+
+    def _set_entries(self, entries: list[TranscriptEntry], waiting: Mapping[AgentFrame, tuple[ToolCall, ...]]) -> None:
+        places = {frame: _place(entries, calls) for frame, calls in waiting.items()}
+        self._fields.set("entries", entries)
+        self._scope.mark(self.owner)
+        for frame, place in places.items():
+            frame.set_progress(batch=place)
+
+    @staticmethod
+    def _check_order(waiting: Iterable[tuple[ToolCall, ...]]) -> None:
+        # Models reject a conversation with anything between calls and their results.
+        ids = [call.id for calls in waiting for call in calls]
+        if ids:
+            raise UsageError(
+                f"The tool calls {', '.join(ids)} are being answered: messages cannot be added before they have "
+                "results. Answer them first, or abandon the turn: run(..., on_pending='abandon')."
+            )
+
+
+class Turn:
+    """What an agent has of its turn in this process, and no record has.
+
+    `kit` and `options` are what the plan has prepared: of a type that it knows, made anew in each process. `actions`,
+    `fulls` and `output_below` are what ended tasks have left: they count at the end of their superstep. `since` is when
+    seconds were last counted.
+    """
+
+    __slots__ = ("actions", "fulls", "hooks", "kit", "numbered", "options", "output_below", "since")
+
+    def __init__(self) -> None:
+        self.hooks: Hooks | None = None
+        self.kit: Any = None
+        self.options: Any = None
         self.actions: list[Request] = []
         self.fulls: dict[str, str] = {}
         self.output_below: str = ""
+        self.numbered: tuple[tuple[ToolCall, ...], dict[str, int]] | None = None
         self.since: float = time.monotonic()
 
+
+class AgentFrame(GraphFrame):
+    """A running agent: its state is the transcript, if it owns one, and its progress.
+
+    It has a `transcript` to which it writes, its own or that of the agent above; a `view` of the conversation; a `turn`
+    with what this process has of it; and a `plan`, which says how a turn begins and, with its nodes, how it continues.
+    Fields of the state are changed by hand as well as by supersteps, so whatever changes one marks the frame.
+    """
+
+    plan: AgentPlan  # pyright: ignore[reportIncompatibleVariableOverride]  # a frame keeps the plan it was made with
+    emits: bool = True
+    _is_heard: bool | None = None
+
+    def __init__(self, agent: AgentConfig, plan: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
+        super().__init__(plan, scope, parent, segment)
+        self.agent = agent
+        self.above: AgentFrame | None = _agent_above(parent)
+        above = self.above
+        self.is_apart: bool = above is not None and (above.plan.runs_apart or not is_member(parent))
+        if above is None or self.is_apart:
+            self.transcript: Transcript = Transcript(self, None if above is None else above.transcript)
+        else:
+            self.transcript = above.transcript
+        self.view: View = View(agent.name, _prompters(self))
+        self.turn: Turn = Turn()
+
     @property
-    def declared_types(self) -> dict[str, str]:
-        return {}  # Its fields are the engine's own.
+    def owns_transcript(self) -> bool:
+        """Whether the transcript is its own."""
+        return self.above is None or self.is_apart
+
+    @property
+    def is_run_by_code(self) -> bool:
+        """Whether the code of the agent above runs it."""
+        return self.above is not None and not is_member(self.parent)
+
+    @property
+    def progress(self) -> Progress:
+        """The agent's progress in this turn."""
+        return self.fields.values["progress"]
+
+    def set_progress(self, **changes: Any) -> None:
+        """Update the agent's progress."""
+        self.fields.set("progress", replace(self.progress, **changes))
+        self.scope.mark(self)
+
+    def seen(self) -> list[Message]:
+        """Return the conversation as the agent sees it; the list grows."""
+        return self.view.update(self.transcript.sources)
+
+    def last_prompt(self) -> Message | None:
+        """Return the most recent prompt: from the user, the agent's caller, or an agent above that prompts it."""
+        for entries in reversed(self.transcript.sources):
+            for entry in reversed(entries):
+                if entry.message is not None and entry.message.role == "user" and entry.author in self.view.prompters:
+                    return entry.message
+        return None
+
+    def entry(self, message: Message, author: str | None = None) -> TranscriptEntry:
+        """Return a message of this agent (or of `author`) as an entry; it gets an id when it joins the transcript."""
+        return TranscriptEntry(
+            author=self.agent.name if author is None else author, turn=self.scope.turn, message=message
+        )
+
+    def edit_entry(self, edited: Edited) -> TranscriptEntry:
+        """Return an entry that changes the arguments of one of this agent's calls."""
+        return TranscriptEntry(author=self.agent.name, turn=self.scope.turn, edited=edited)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls that the agent is answering."""
+        entries, batch = self.transcript.entries, self.progress.batch
+        message = entries[batch].message if 0 <= batch < len(entries) else None
+        return () if message is None else message.tool_calls
 
     def restore(self, image: GraphImage) -> None:
         """Restore the stored frame.
@@ -112,74 +480,39 @@ class AgentFrame(TranscriptFrame):
         ):
             raise CheckpointCorrupt(f"what is stored at '{self.address}' is not the state of an agent")
 
-    # Defined by each kind of agent
-
-    async def prepare(self) -> bool:
-        """Prepare to run in this process; return False if that waits for an answer."""
-        return True
-
-    def first(self) -> list[Send]:
-        """Return what a turn begins with."""
-        raise NotImplementedError
-
-    def last(self, ending: Ending) -> list[Send]:
-        """Return what follows when the agent has ended."""
-        return []
-
-    def check_action(self, action: Request) -> None:
-        """Raise if the agent cannot do this."""
-        if action.name == "transfer":
-            raise UsageError(
-                f"Agent '{self.agent.name}' cannot hand over to '{action.arguments['target']}': it has no sub-agents."
-            )
-
-    def member_ended(self, task: Task, child: AgentFrame) -> None:
-        """Record how an agent below this one has ended."""
-        ending = replace(child.progress.ending or Ending(), trail=child.progress.trail)
-        task.writes = [("endings", {child.agent.name: ending}, True)]
-
-    def member_failed(self, task: Task, child: AgentFrame, error: Exception) -> bool:
-        """Continue although an agent below this one has failed; return False if this one fails with it."""
-        return False
-
-    def ending_of(self, agent: str) -> Ending:
-        """Return how an agent below this one has ended."""
-        return self.fields.values["endings"][agent]
-
     # A turn
 
     async def advance(self) -> bool:
         if self.is_run_by_code and self.scope.has_reader:
             await self.scope.journal.reported()  # What the code above said before comes before its first piece.
-        return await self.prepare() and await super().advance()
+        return await self.plan.prepare(self) and await super().advance()
 
     def begin(self, input: Any) -> None:
+        self.plan.check_input(self, input)
         messages, around = input_messages(input, self.agent.name), agent_around(self.parent)
         trail = (*(around.progress.trail if around else ()), self.agent.name)
         fields = self.fields
         if not fields.values:
-            self.set_up()
+            # What reads an agent's frame, also from a store, relies on these being there.
+            fields.set("entries", [])
+            fields.set("active", [])
+            fields.set("progress", Progress())
         # The model that answered last is asked first in the next turn, too.
         fields.set("progress", Progress(trail=trail, model=self.progress.model))
         fields.set("endings", {})
-        self.actions, self.output_below, self._used, self.since = [], "", set(), time.monotonic()
+        fulls, self.turn = self.turn.fulls, Turn()
+        self.turn.fulls = fulls
+        if self.owns_transcript:
+            self.transcript.begin_turn()
         self.end_hooks()
         if messages:
-            self.owner.hear(messages, around.agent.name if around else "")
+            self.transcript.hear(messages, around.agent.name if around else "")
         self.tasks, self.routings = [], []
         self.routes.begin_superstep()
         self.begin_steps()
         self.phase = "route"
-        self.routes.targets = self.first()
+        self.routes.targets = self.plan.first(self)
         self.settle()
-        self.scope.mark(self)
-
-    def set_up(self) -> None:
-        # What reads an agent's frame, also from a store, relies on these being there.
-        self.fields.set("entries", [])
-        self.fields.set("active", [])
-        self.fields.set("progress", Progress())
-        self.fields.set("endings", {})
         self.scope.mark(self)
 
     def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:
@@ -189,21 +522,21 @@ class AgentFrame(TranscriptFrame):
         """End the agent; return what follows, which is either nothing or the hooks that see how it ended."""
         if self.progress.ending is not ending:
             self.set_progress(ending=ending)
-        following = self.last(ending)
+        following = self.plan.last(self, ending)
         if not following:
             self.end_hooks()
         return following
 
     def end_hooks(self) -> None:
         """Drop the questions and memos of the agent's `before_agent` hooks: they will not run again in this turn."""
-        if self.hooks is not None:
-            self.hooks.drop()
-            self.hooks = None
+        if self.beside is not None and self.beside.segment == HOOKS:
+            self.beside.drop()
+            self.beside = None
 
     # What its tasks leave for it
 
     def accept(self, request: Request) -> str | None:
-        self.check_action(request)
+        self.plan.check_action(self, request)
         return ACTION
 
     def requesting(self) -> list[tuple[Task, Request]]:
@@ -211,18 +544,18 @@ class AgentFrame(TranscriptFrame):
 
     def next_action(self) -> Request | None:
         """Return the first action requested in the superstep that has ended; any others are dropped."""
-        actions, self.actions = self.actions, []
+        actions, self.turn.actions = self.turn.actions, []
         return actions[0] if actions else None
 
     def merge_values(self, values: Mapping[str, Any]) -> None:
-        kept = dict(values)
+        turn, kept = self.turn, dict(self.plan.take_values(self, values))
         if (action := kept.pop(ACTION, None)) is not None:
-            self.actions.append(Request(**action))
-        self.output_below = kept.pop(OUTPUT, self.output_below)
+            turn.actions.append(Request(**action))
+        turn.output_below = kept.pop(OUTPUT, turn.output_below)
         for key in [key for key in kept if key.startswith(FULL)]:
-            self.fulls[key.removeprefix(FULL)] = kept.pop(key)
+            turn.fulls[key.removeprefix(FULL)] = kept.pop(key)
         for key in [key for key in kept if key.startswith(ENTRIES)]:
-            self.owner.join(cast("list[TranscriptEntry]", kept.pop(key)))
+            self.transcript.join(cast("list[TranscriptEntry]", kept.pop(key)))
         if kept:
             super().merge_values(kept)
 
@@ -264,12 +597,12 @@ class AgentFrame(TranscriptFrame):
 
     def answer_id(self) -> str:
         """Return the id that the next message of this agent will have."""
-        return self.owner.next_message_id()
+        return self.transcript.owner.next_message_id()
 
     # Showing
 
     def report(self) -> Report:
-        ending, messages = self.progress.ending or Ending(), Said(self.owner.whole())
+        ending, messages = self.progress.ending or Ending(), Said(self.transcript.whole())
         state = {
             "messages": messages,
             "active": list(self.fields.values["active"]),
@@ -305,9 +638,10 @@ class AgentFrame(TranscriptFrame):
     # Editing
 
     def abandon(self) -> None:
-        whole = self.whole(closing=True)
-        said = [self.entry(message, "") for message in said_below(self)]
-        self.join([*whole[len(self.fields.values["entries"]) :], *said])
+        transcript = self.transcript
+        whole = transcript.whole(closing=True)
+        said = [self.entry(message, "") for message in _said_below(self)]
+        transcript.join([*whole[len(transcript.entries) :], *said])
         super().abandon()
 
     def supply(self, state: Mapping[str, Any]) -> None:
@@ -334,7 +668,7 @@ class AgentFrame(TranscriptFrame):
             self._revoke(values["approvals"])
         self.scope.mark(self)
         if "messages" in values:
-            self.owner.edit_messages(values["messages"])
+            self.transcript.edit_messages(values["messages"])
 
     def _revoke(self, left: Any) -> None:
         """Forget what was approved for the session but for what is `left`."""
@@ -347,18 +681,13 @@ class AgentFrame(TranscriptFrame):
             self.drop_values(gone.__contains__)
             self.merge_values(dict.fromkeys(gone, GONE))
 
-    # Records
-
-    @property
-    def has_tasks_alone(self) -> bool:
-        return self.hooks is None
-
-    def live_children(self) -> Iterable[Frame]:
-        return super().live_children() if self.hooks is None else [self.hooks, *super().live_children()]
+    # Supersteps
 
     def task_at(self, segment: str) -> Task | None:
         if segment == HOOKS:
             return None  # The frame of the hooks, which is not a task.
+        if (task := self.plan.task_at(self, segment)) is not None:
+            return task
         node = next((node for node in self.plan.nodes.values() if node.segment == segment), None)
         if node is None:
             raise ProgramChanged(
@@ -367,4 +696,145 @@ class AgentFrame(TranscriptFrame):
         return Task(self, node)
 
     def is_pausing(self) -> bool:
-        return False
+        return self.plan.is_pausing(self)
+
+    def stops_before(self, tasks: list[Task]) -> bool:
+        return self.plan.stops_before(self, tasks)
+
+    def children_ended(self, task: Task) -> None:
+        self.plan.children_ended(self, task)
+
+    def commit_changes(self, changes: Changes) -> None:
+        entries = changes.tails.pop("entries", None)
+        super().commit_changes(changes)
+        if entries:
+            self.transcript.extend(entries)
+
+    # Agents below
+
+    def member_ended(self, task: Task, child: AgentFrame) -> None:
+        """Record how an agent below this one has ended."""
+        ending = replace(child.progress.ending or Ending(), trail=child.progress.trail)
+        task.writes = [("endings", {child.agent.name: ending}, True)]
+
+    def ending_of(self, agent: str) -> Ending:
+        """Return how an agent below this one has ended."""
+        return self.fields.values["endings"][agent]
+
+
+def _without_edits(
+    entries: Iterable[TranscriptEntry], changed: Mapping[str | None, Message]
+) -> Iterator[TranscriptEntry]:
+    """Yield entries without those that edit a call of a changed message, which has the arguments that it shall have."""
+    return (
+        entry
+        for entry in entries
+        if entry.edited is None or not any(has_call(message, entry.edited) for message in changed.values())
+    )
+
+
+def is_member(parent: Frame | None) -> bool:
+    """Return whether the frame below `parent` is an agent in the tree of the one above, not started by code."""
+    return isinstance(parent, Task) and isinstance(parent.node, MemberNode)
+
+
+def _runs_calls(task: Task) -> bool:
+    return isinstance(task.node, CallNode)
+
+
+def _agent_above(parent: Frame | None) -> AgentFrame | None:
+    """Return the agent that the frame below `parent` shares a transcript with."""
+    if isinstance(parent, Task) and isinstance(parent.graph, AgentFrame) and not _runs_calls(parent):
+        return parent.graph
+    return None
+
+
+def _prompters(frame: AgentFrame) -> tuple[str, ...]:
+    """Return the authors whose user messages are for an agent: the user, its caller, and agents that prompt it."""
+    found, above = [""], frame.above
+    while above is not None:
+        found += [above.agent.name] if above.plan.prompts else []
+        above = above.above
+    transcript: Transcript | None = frame.transcript
+    while transcript is not None:
+        found += [] if transcript.caller is None else [transcript.caller]
+        transcript = transcript.before
+    return tuple(found)
+
+
+def agent_around(parent: Frame | None) -> AgentFrame | None:
+    """Return the closest agent around `parent`, or `parent` itself if it is one."""
+    while parent is not None and not isinstance(parent, AgentFrame):
+        parent = parent.parent
+    return parent
+
+
+def _sharing(frame: AgentFrame) -> list[AgentFrame]:
+    """Return an agent and those below it that write to the same transcript."""
+    found = [frame]
+    for task in frame.live_children():
+        task.bind_dormant()
+        for child in task.live_children():
+            if isinstance(child, AgentFrame) and child.above is frame and not child.is_apart:
+                found += _sharing(child)
+    return found
+
+
+def _place(entries: list[TranscriptEntry], calls: tuple[ToolCall, ...]) -> int:
+    """Return the index of the message whose calls are being answered.
+
+    Raises:
+        UsageError: the entries do not have it.
+    """
+    wanted = [call.id for call in calls]
+    for place in range(len(entries) - 1, -1, -1):
+        message = entries[place].message
+        if message is not None and [call.id for call in message.tool_calls] == wanted:
+            return place
+    raise UsageError(
+        f"The tool calls {', '.join(wanted)} are being answered, but the messages lack the one that made them. "
+        "Keep it, or abandon the turn first: run(..., on_pending='abandon')."
+    )
+
+
+def _collect(frame: AgentFrame, own: list[TranscriptEntry], apart: list[TranscriptEntry], closing: bool) -> None:
+    """Collect entries from below an agent that are not in the transcript: results of a batch, and agents apart."""
+    for task in frame.live_children():
+        if not isinstance(task, Task):
+            continue
+        if task.status == "done":
+            own += [entry for name, value, _ in task.writes if name == "entries" for entry in value]
+        apart += _handed_up(task)
+        task.bind_dormant()
+        for child in task.live_children():
+            if isinstance(child, AgentFrame) and child.above is frame:
+                if child.is_apart:
+                    apart += child.transcript.whole(closing=closing)
+                else:
+                    _collect(child, own, apart, closing)
+        dormant = [] if _runs_calls(task) else said_by_dormant(frame.scope, task.path)
+        apart += [*dormant, *frame.transcript.placeholders(dormant)] if closing else dormant
+
+
+def _handed_up(task: Task) -> list[TranscriptEntry]:
+    """Return the entries that ended agents apart left with a task, to join the transcript when it ends."""
+    if task.status == "done":
+        return [entry for key, value in (task.written or {}).items() if key.startswith(ENTRIES) for entry in value]
+    kept = [lift_values(memo.writes) for memo in (task.memos or {}).values() if memo.writes]
+    return [entry for values in kept for key, value in values.items() if key.startswith(ENTRIES) for entry in value]
+
+
+def _said_below(frame: AgentFrame) -> list[Message]:
+    """Return what was said together with answers and is not in the transcript, because other answers are missing."""
+    found = list(frame.progress.said)
+    for child in frame.live_children():
+        if not isinstance(child, UserFrame):
+            continue
+        said = {f"{SAID}{question.id}": question.message for question in child.questions or ()}
+        said.update({key: value for key, value in (child.written or {}).items() if key.startswith(SAID)})
+        found += filter(None, said.values())
+        child.bind_dormant()
+        for below in child.live_children():
+            if isinstance(below, AgentFrame) and below.above is frame:
+                found += _said_below(below)
+    return found

@@ -1,7 +1,5 @@
 """Handing over: which agents an agent can hand the conversation to, and whose turn it is then."""
 
-# Overrides are documented on the base class.
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -17,21 +15,20 @@ from adjourn.events import Transfer
 from adjourn.graph._node import Node, Send
 
 from ._config import AgentConfig
-from ._frame import AgentFrame
-from ._nodes import AgentPlan, member_key
-from ._sharing import TranscriptFrame, is_member
+from ._frame import AgentFrame, AgentPlan, is_member
+from ._nodes import member_key
 from ._transcript import Ending
 
 
-def giver(frame: TranscriptFrame) -> HandoffFrame | None:
+def giver(frame: AgentFrame) -> AgentFrame | None:
     """Return the agent that handed over to this one, if any."""
     above = _above(frame)
-    return giver(above) if above is not None and above.is_transparent else above
+    return giver(above) if above is not None and above.plan.is_transparent else above
 
 
-def _above(frame: TranscriptFrame) -> HandoffFrame | None:
+def _above(frame: AgentFrame) -> AgentFrame | None:
     above = frame.above
-    return above if isinstance(above, HandoffFrame) and is_member(frame.parent) else None
+    return above if above is not None and above.plan.hands_over and is_member(frame.parent) else None
 
 
 def check_target(agents: Sequence[AgentConfig], name: str) -> None:
@@ -45,87 +42,77 @@ def check_target(agents: Sequence[AgentConfig], name: str) -> None:
         raise ToolError(f"There is no agent '{name}' to hand over to. There are: {', '.join(names) or 'none'}.")
 
 
+def _chain(frame: AgentFrame) -> list[str] | None:
+    """Return the chain of handovers from the transcript's owner to this agent, or None if there is none."""
+    if frame.owns_transcript:
+        return []
+    above = _above(frame)
+    chain = None if above is None else _chain(above)
+    if chain is None or above is None or above.plan.is_transparent:
+        return chain
+    return [*chain, frame.agent.name]
+
+
+def reachable(frame: AgentFrame) -> list[AgentConfig]:
+    """Return the agents that an agent can hand over to: those below it, and the one that handed over to it."""
+    back = giver(frame) if frame.agent.allows_return else None
+    return [*frame.agent.sub_agents, *([back.agent] if back is not None else [])]
+
+
+def take_turn_back(frame: AgentFrame) -> None:
+    """Note that none of the agents below has the turn any more."""
+    chain = _chain(frame)
+    if chain is not None:
+        frame.transcript.set_active(chain)
+
+
+def hand_over(frame: AgentFrame, target: str) -> list[Send]:
+    """Give the turn to a sub-agent, or back to the agent that it came from."""
+    frame.emit(Transfer(address=frame.address, target=target))
+    back = giver(frame)
+    if back is not None and target == back.agent.name:
+        return frame.end(Ending(action="transfer", target=target))
+    chain = _chain(frame)
+    if chain is not None:
+        frame.transcript.set_active([*chain, target])
+    return [(_member(frame, target), None)]
+
+
+def _member(frame: AgentFrame, name: str) -> Node:
+    """Return the node of a sub-agent."""
+    return frame.node_named(member_key(name), f"{frame.path};{segment_text('agent', name)}")
+
+
 class HandoffPlan(AgentPlan):
-    """The steps of an agent that can hand over, and the agents that it hands over to."""
+    """The plan of an agent that can hand over to its sub-agents, and back to the agent that handed over to it."""
+
+    hands_over = True
 
     def add_sub_agents(self, agents: Sequence[AgentConfig]) -> None:
         """Add the agents that it can hand over to."""
         for agent in agents:
-            self.add_member(agent, partial(_after_member, agent.name))
+            self.add_member(agent, partial(self.after_handoff, agent.name))
 
-
-def _after_member(name: str, frame: HandoffFrame) -> list[Send]:
-    return frame.after_handoff(name)
-
-
-class HandoffFrame(AgentFrame):
-    """A running agent that can hand over to its sub-agents, and back to the agent that handed over to it.
-
-    `is_transparent`: it only gives another agent a different name, and is not seen by it.
-    """
-
-    is_transparent: bool = False
-
-    def own_turn(self) -> list[Send]:
-        """Return what its own turn begins with, when no agent below has it."""
-        raise NotImplementedError
-
-    @property
-    def chain(self) -> list[str] | None:
-        """The chain of handovers from the transcript's owner to this agent, or None if there is none."""
-        if self.owner is self:
-            return []
-        above = _above(self)
-        chain = None if above is None else above.chain
-        if chain is None or above is None or above.is_transparent:
-            return chain
-        return [*chain, self.agent.name]
-
-    @property
-    def reachable(self) -> list[AgentConfig]:
-        """The agents that it can hand over to: those below it, and the one that handed over to it."""
-        back = giver(self) if self.agent.allows_return else None
-        return [*self.agent.sub_agents, *([back.agent] if back is not None else [])]
-
-    def first(self) -> list[Send]:
-        chain = self.chain
-        active: list[str] = self.owner.fields.values["active"]
-        if program_options(self.scope).after_transfer == "root" and self.owner is self:
-            self.set_active([])
+    def first(self, frame: AgentFrame) -> list[Send]:
+        """Return what a turn begins with: the agent that has the turn, here or below."""
+        chain, transcript = _chain(frame), frame.transcript
+        active: list[str] = transcript.owner.fields.values["active"]
+        if program_options(frame.scope).after_transfer == "root" and frame.owns_transcript:
+            transcript.set_active([])
         elif chain is not None and len(active) > len(chain):
-            return [(self._member(active[len(chain)]), None)]
-        return self.own_turn()
+            return [(_member(frame, active[len(chain)]), None)]
+        return self.own_turn(frame)
 
-    def check_action(self, action: Request) -> None:
+    def check_action(self, frame: AgentFrame, action: Request) -> None:
+        """Raise if the agent cannot do this."""
         if action.name == "transfer":
-            check_target(self.reachable, action.arguments["target"])
+            check_target(reachable(frame), action.arguments["target"])
 
-    def hand_over(self, target: str) -> list[Send]:
-        """Give the turn to a sub-agent, or back to the agent that it came from."""
-        self.emit(Transfer(address=self.address, target=target))
-        back = giver(self)
-        if back is not None and target == back.agent.name:
-            return self.end(Ending(action="transfer", target=target))
-        chain = self.chain
-        if chain is not None:
-            self.owner.set_active([*chain, target])
-        return [(self._member(target), None)]
-
-    def _member(self, name: str) -> Node:
-        """Return the node of a sub-agent."""
-        return self.node_named(member_key(name), f"{self.path};{segment_text('agent', name)}")
-
-    def after_handoff(self, name: str) -> list[Send]:
+    def after_handoff(self, name: str, frame: AgentFrame) -> list[Send]:
         """Return what follows when a sub-agent has ended, with the turn's result or by handing back."""
-        ending = self.ending_of(name)
+        ending = frame.ending_of(name)
         if ending.action != "transfer":
-            return self.end(replace(ending, trail=()))
-        self.take_turn_back()
-        self.set_progress(trail=(*ending.trail, self.agent.name))
-        return self.own_turn()
-
-    def take_turn_back(self) -> None:
-        """Note that none of the agents below has the turn any more."""
-        chain = self.chain
-        if chain is not None:
-            self.owner.set_active(chain)
+            return frame.end(replace(ending, trail=()))
+        take_turn_back(frame)
+        frame.set_progress(trail=(*ending.trail, self.name))
+        return self.own_turn(frame)

@@ -1,6 +1,6 @@
 """The nodes that agents consist of, on the graph engine.
 
-They are compiled once for each agent; the agent's frame defines what they do, so frames are Any here.
+They are compiled once for each agent; its plan defines what they do, so frames are Any here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from adjourn._engine.program import Program
 from adjourn._engine.record import Question
 from adjourn.errors import CheckpointCorrupt
 from adjourn.graph._frame import Task
-from adjourn.graph._node import Node, Overlay, Plan, Send
+from adjourn.graph._node import Node, Overlay, Send
 from adjourn.graph.nodes.function import check_no_graph
 from adjourn.graph.nodes.program import ProgramNode
-from adjourn.graph.schema import Schema
 from adjourn.messages import ToolCall
 
 Call = Callable[[Any, Task], Awaitable[Any]]
@@ -54,7 +53,7 @@ class CallNode(InnerNode):
 
     def check_answer(self, task: Task, question: Question) -> None:
         frame: Any = task.graph
-        frame.check_call(task, question)
+        frame.plan.check_call(frame, task, question)
 
     def segment_of(self, frame: Any, index: int, overlay: Overlay | None) -> str:
         assert overlay is not None
@@ -80,27 +79,10 @@ class MemberNode(ProgramNode):
         task.graph.member_ended(task, child)
 
     def forgive(self, task: Any, child: Any, error: Exception) -> bool:
-        return task.graph.member_failed(task, child, error)
+        return task.graph.plan.member_failed(task.graph, task, child, error)
 
     def leave(self, frame: Any) -> None:
         frame.routes.targets += self.after(frame)
-
-
-class AgentPlan(Plan):
-    """The nodes of one agent."""
-
-    def __init__(self, name: str, schema: Schema) -> None:
-        super().__init__(name, schema)
-
-    def add(self, name: str, call: Call, after: After, kind: type[InnerNode] = InnerNode) -> InnerNode:
-        """Add a step."""
-        node = self.nodes[name] = kind(name, len(self.nodes), call, after)
-        return node
-
-    def add_member(self, agent: Program, after: After) -> MemberNode:
-        """Add an agent."""
-        node = self.nodes[member_key(agent.name)] = MemberNode(agent, len(self.nodes), after)
-        return node
 
 
 def member_key(name: str) -> str:

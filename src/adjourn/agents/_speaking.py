@@ -73,8 +73,8 @@ class Speaking:
         if _shown(message) != ("".join([piece.text for piece in pieces]), "".join([p.reasoning for p in pieces])):
             self.discard("the message differs from its pieces")
         self._is_shown = False
-        said = frame.owner.identified(frame.owner.as_new(message))
-        frame.owner.extend([frame.entry(said)])
+        said = frame.transcript.identified(frame.transcript.as_new(message))
+        frame.transcript.extend([frame.entry(said)])
         frame.emit(MessageEvent(address=frame.address, message=said))
         frame.scope.journal.soon()
 

@@ -20,15 +20,14 @@ from adjourn.context import RunContext, current
 from adjourn.errors import LimitExceeded, ProgramChanged, ToolError, UsageError
 from adjourn.events import BreakLoop, Exit
 from adjourn.graph._frame import HANDLED, Task
-from adjourn.graph._node import Plan, Send
+from adjourn.graph._node import Send
 from adjourn.tools import Tool
 
 from ._config import AgentConfig, AgentInput, AgentToolOptions, ResumeInfo, check_agent, value_of
-from ._frame import SCHEMA, AgentFrame
-from ._handoff import HandoffFrame, HandoffPlan
-from ._sharing import ENTRIES
+from ._frame import ENTRIES, AgentFrame, AgentPlan
+from ._handoff import HandoffPlan, hand_over
 from ._speaking import Speaking
-from ._transcript import Ending, TranscriptEntry
+from ._transcript import Ending
 from .agent_tool import AgentTool
 
 # Overrides are documented on the base class.
@@ -39,18 +38,32 @@ SEEN = Key(Kind.NOTE, "seen")
 """The note that keeps how many messages the code was given."""
 
 
-class CustomFrame(HandoffFrame):
-    """A running custom agent: its code is its only step."""
+class CustomPlan(HandoffPlan):
+    """The plan of a custom agent, which has one step, its code, and the agents that it hands over to.
 
-    def own_turn(self) -> list[Send]:
-        self.set_progress(start=len(self.owner.fields.values["entries"]))
-        return [(self.plan.nodes["run"], None)]
+    Raises:
+        UsageError: the agent has middleware, which would surround nothing.
+    """
 
-    async def run_code(self, task: Task) -> object:
+    def __init__(self, agent: AgentConfig) -> None:
+        if getattr(type(agent), "middleware", ()):
+            raise UsageError(
+                f"{type(agent).__name__} has `middleware`, which only agents with a model or a graph use: its own code "
+                "can do this itself. Give it to those that it runs: ChatModelAgent(..., middleware=[...])."
+            )
+        super().__init__(agent)
+        self.add("run", self.run_code, self.after_code)
+        self.add_sub_agents(agent.sub_agents)
+
+    def own_turn(self, frame: AgentFrame) -> list[Send]:
+        frame.set_progress(start=len(frame.transcript.entries))
+        return [(self.nodes["run"], None)]
+
+    async def run_code(self, frame: AgentFrame, task: Task) -> object:
         """Run the agent's code, and record the messages that it yields."""
-        speaking = Speaking(self, entry_of(task))
+        speaking = Speaking(frame, entry_of(task))
         try:
-            async for said in self._iterator(self._events(task, current())):
+            async for said in self._iterator(self._events(frame, task, current())):
                 await speaking.say(said)
             speaking.check_whole()
         except BaseException:
@@ -64,19 +77,19 @@ class CustomFrame(HandoffFrame):
         if inspect.iscoroutine(made):
             made.close()
         raise UsageError(
-            f"`run` of agent '{self.agent.name}' is not an async generator. Write `async def run(self, input, ctx)` "
+            f"`run` of agent '{self.name}' is not an async generator. Write `async def run(self, input, ctx)` "
             "with a `yield` in it."
         )
 
-    def _events(self, task: Task, context: RunContext) -> AsyncIterator[Any]:
+    def _events(self, frame: AgentFrame, task: Task, context: RunContext) -> AsyncIterator[Any]:
         # A view that does not grow while the code runs: otherwise, which of its own messages it has would depend on
         # when the code was interrupted.
-        seen, said = task.kept(SEEN), self.view.update(self.sources)
+        seen, said = task.kept(SEEN), frame.seen()
         count: int = len(said) if seen is None else decoded(seen.result)
         if seen is None:
             task.keep(SEEN, count, optional=True)
         messages = tuple(said[:count])
-        prompt = self.last_prompt()
+        prompt = frame.last_prompt()
         given = AgentInput(messages=messages, text="" if prompt is None else prompt.text, message=prompt)
         if not context.was_interrupted or not self.agent.steers_resume:
             return self.agent.run(given, context)
@@ -90,78 +103,65 @@ class CustomFrame(HandoffFrame):
         entry_of(task).steer_by_hand()
         return self.agent.resume(info, context)
 
-    def children_ended(self, task: Task) -> None:
+    def children_ended(self, frame: AgentFrame, task: Task) -> None:
         # Agents that the code runs one after the other speak in one conversation; those beside each other join later.
         for said in task.take_values(ENTRIES).values():
-            self.owner.join(said)
+            frame.transcript.join(said)
 
-    def after_code(self) -> list[Send]:
+    def after_code(self, frame: AgentFrame) -> list[Send]:
         """End the agent when its code has returned."""
-        action, output = self.next_action(), self._last_text()
+        action, output = frame.next_action(), self._last_text(frame)
         if action is None:
-            return self.end(Ending(output=output))
+            return frame.end(Ending(output=output))
         if action.name == "exit":
             result = action.arguments["result"]
-            self.emit(Exit(address=self.address, result=result))
-            return self.end(Ending(output=result or output, action="exit"))
+            frame.emit(Exit(address=frame.address, result=result))
+            return frame.end(Ending(output=result or output, action="exit"))
         if action.name == "transfer":
-            return self.hand_over(action.arguments["target"])
-        self.emit(BreakLoop(address=self.address))
-        return self.end(Ending(output=output, action="break_loop"))
+            return hand_over(frame, action.arguments["target"])
+        frame.emit(BreakLoop(address=frame.address))
+        return frame.end(Ending(output=output, action="break_loop"))
 
-    def check_action(self, action: Request) -> None:
-        name, limit = self.agent.name, self.agent.max_handovers
-        if action.name == "transfer" and self.progress.trail.count(name) > limit:
-            raise LimitExceeded(name, "handovers", limit)
+    def check_action(self, frame: AgentFrame, action: Request) -> None:
+        limit = self.agent.max_handovers
+        if action.name == "transfer" and frame.progress.trail.count(self.name) > limit:
+            raise LimitExceeded(self.name, "handovers", limit)
         try:
-            super().check_action(action)
+            super().check_action(frame, action)
         except ToolError as error:
             raise UsageError(
-                f"Agent '{self.agent.name}' cannot hand over. {error} Name the agents that it hands over to in its "
+                f"Agent '{self.name}' cannot hand over. {error} Name the agents that it hands over to in its "
                 "`sub_agents`."
             ) from None
 
-    def _last_text(self) -> str:
+    def _last_text(self, frame: AgentFrame) -> str:
         """Return the last text of this agent since it began; if it said nothing, what the last one it ran returned."""
-        entries: list[TranscriptEntry] = self.owner.fields.values["entries"][self.progress.start :]
+        entries = frame.transcript.entries[frame.progress.start :]
         said = [each for each in entries if each.message is not None and each.message.role == "assistant"]
-        own = [each for each in said if each.author == self.agent.name]
-        if not own and self.output_below:
-            return self.output_below
+        own = [each for each in said if each.author == self.name]
+        if not own and frame.turn.output_below:
+            return frame.turn.output_below
         last = (own or said)[-1:]
         return last[0].message.text if last and last[0].message is not None else ""
 
 
-def custom_plan(agent: AgentConfig) -> Plan:
-    """Return the plan of a custom agent, which has one step, and the agents that it hands over to.
-
-    Raises:
-        UsageError: it has middleware, which would surround nothing.
-    """
-    if getattr(type(agent), "middleware", ()):
-        raise UsageError(
-            f"{type(agent).__name__} has `middleware`, which only agents with a model or a graph use: its own code can "
-            "do this itself. Give it to those that it runs: ChatModelAgent(..., middleware=[...])."
-        )
-    plan = HandoffPlan(agent.name, SCHEMA)
-    plan.add("run", CustomFrame.run_code, CustomFrame.after_code)
-    plan.add_sub_agents(agent.sub_agents)
-    return plan
-
-
-class ShellFrame(HandoffFrame):
-    """A running agent that is another one under a different name."""
+class ShellPlan(HandoffPlan):
+    """The plan of an agent that is another one under a different name."""
 
     is_transparent = True
 
-    def first(self) -> list[Send]:
-        return self.own_turn()
+    def __init__(self, agent: AgentConfig) -> None:
+        super().__init__(agent)
+        self.add_sub_agents(agent.sub_agents)
 
-    def own_turn(self) -> list[Send]:
-        return [(next(iter(self.plan.nodes.values())), None)]
+    def first(self, frame: AgentFrame) -> list[Send]:
+        return self.own_turn(frame)
 
-    def after_handoff(self, name: str) -> list[Send]:
-        return self.end(replace(self.ending_of(name), trail=()))
+    def own_turn(self, frame: AgentFrame) -> list[Send]:
+        return [(next(iter(self.nodes.values())), None)]
+
+    def after_handoff(self, name: str, frame: AgentFrame) -> list[Send]:
+        return frame.end(replace(frame.ending_of(name), trail=()))
 
 
 class Agent(AgentConfig[Deps_contra, Out_co]):
@@ -175,7 +175,7 @@ class Agent(AgentConfig[Deps_contra, Out_co]):
     that it has already yielded are not emitted again. An agent holds no data of any run.
     """
 
-    frame_type: ClassVar[type[AgentFrame]] = CustomFrame
+    frame_type: ClassVar[type[AgentFrame]] = AgentFrame
     """The type of the frame that runs it."""
 
     if not TYPE_CHECKING:
@@ -190,14 +190,14 @@ class Agent(AgentConfig[Deps_contra, Out_co]):
                 raise TypeError(f"{type(self).__name__}() takes no arguments: it has no `__init__` of its own.")
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> AgentPlan:
         """The compiled nodes of this agent."""
         check_agent(self)
         return self.make_plan()
 
-    def make_plan(self) -> Plan:
+    def make_plan(self) -> AgentPlan:
         """Compile the agent's nodes."""
-        return custom_plan(self)
+        return CustomPlan(self)
 
     def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> AgentFrame:
         """Return a frame for this agent, restored from its stored image if there is one."""
@@ -237,8 +237,6 @@ class Agent(AgentConfig[Deps_contra, Out_co]):
 class _Shell(Agent):
     """An agent that is another one under a different name."""
 
-    frame_type = ShellFrame
-
     def __init__(self, inner: Agent, name: str, description: str) -> None:
         self.name = name
         self.description = description
@@ -251,7 +249,5 @@ class _Shell(Agent):
         names = self._inner.option_names()
         return names | {self.name: names[self._inner.name]} if self._inner.name in names else names
 
-    def make_plan(self) -> Plan:
-        plan = HandoffPlan(self.name, SCHEMA)
-        plan.add_sub_agents(self.sub_agents)
-        return plan
+    def make_plan(self) -> AgentPlan:
+        return ShellPlan(self)

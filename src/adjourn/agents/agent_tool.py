@@ -21,7 +21,6 @@ from adjourn.tools import Tool, tool
 
 from ._config import AgentConfig
 from ._frame import AgentFrame
-from ._sharing import TranscriptFrame
 from ._transcript import Ending
 
 
@@ -95,7 +94,7 @@ def _input(request: str, full_history: bool) -> list[Message]:
     frame: Frame | None = here("AgentTool").frame
     while frame is not None and not isinstance(frame, Task):
         frame = frame.parent
-    if full_history and frame is not None and isinstance(frame.graph, TranscriptFrame):
-        seen = frame.graph.view.update(frame.graph.sources)
+    if full_history and frame is not None and isinstance(frame.graph, AgentFrame):
+        seen = frame.graph.seen()
         before = [message for message in seen if message.role in ("user", "assistant") and message.text]
     return [*(Message(role=m.role, content=m.content) for m in before), Message.user(request)]

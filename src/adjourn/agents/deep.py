@@ -41,7 +41,8 @@ class DeepAgent(ChatModelAgent[Deps_contra, Out_co]):
 
     The to-dos are in the session value `todos:<name>`. `agents` are the sub-agents; a general-purpose one, with the
     same model, tools and middleware, is added unless `general_purpose=False`. With a `backend`, it and the
-    general-purpose sub-agent have file tools. Further options are those of `ChatModelAgent`.
+    general-purpose sub-agent have file tools. What sub-agents do is emitted only with `emit_internal_events`. Further
+    options are those of `ChatModelAgent`.
     """
 
     @checks_options
@@ -82,7 +83,6 @@ class DeepAgent(ChatModelAgent[Deps_contra, Out_co]):
             tools=(*tools, task_tool(helpers, emits=emit_internal_events)),
             # Under a unique key: sub-agents may be deep agents, too, and the values they write are passed up.
             middleware=(TodoList(key=f"todos:{name}"), *files, *middleware),
-            emit_internal_events=emit_internal_events,
             sub_agents=sub_agents,
             **options,
         )

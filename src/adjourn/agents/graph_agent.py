@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
-from adjourn._calls.caller import WrapsCalls
 from adjourn._checks import check_middleware
 from adjourn._engine.program import Report
 from adjourn._engine.record import Image
@@ -17,23 +16,33 @@ from adjourn._habits import checks_options
 from adjourn._values import codec
 from adjourn.errors import UsageError
 from adjourn.events import BreakLoop, Exit, Transfer
-from adjourn.graph._frame import Task
+from adjourn.graph._frame import GraphFrame, Task
 from adjourn.graph._node import Plan, Send
-from adjourn.graph._supersteps import GraphFrame
 from adjourn.graph.commands import Overwrite
 from adjourn.graph.compiled import CompiledGraph
 from adjourn.graph.nodes.agent import ShowsGraph
 from adjourn.messages import Message
 
 from ._config import AgentConfig, AgentInput, input_messages
-from ._frame import SCHEMA, AgentFrame
+from ._frame import AgentFrame, AgentPlan
 from ._graph_mapping import FromState, GraphMapping, ToState, newest
 from ._handoff import check_target, giver
-from ._sharing import TranscriptFrame
 from ._transcript import Ending
 from .agent import Agent
 
 INNER = "~"
+
+
+class GraphAgentPlan(AgentPlan):
+    """The plan of a graph agent: it has no steps itself."""
+
+    def first(self, frame: AgentFrame) -> list[Send]:
+        return []
+
+    def check_action(self, frame: AgentFrame, action: Request) -> None:
+        if action.name == "transfer":
+            back = giver(frame)
+            check_target([] if back is None else [back.agent], action.arguments["target"])
 
 
 class InnerFrame(GraphFrame):
@@ -45,26 +54,17 @@ class InnerFrame(GraphFrame):
         agent.scope.mark(agent)
 
 
-class GraphAgentFrame(AgentFrame, WrapsCalls):
+class GraphAgentFrame(AgentFrame):
     """A running graph agent: its graph has a separate frame below it, which is kept when a turn has ended."""
 
     agent: GraphAgent
-    inner: GraphFrame | None = None
 
     def __init__(self, agent: AgentConfig, plan: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(agent, plan, scope, parent, segment)
-        self.middleware: tuple[Any, ...] = self.agent.middleware
-
-    def first(self) -> list[Send]:
-        return []
+        self.around_nodes = self.agent.middleware
 
     def task_at(self, segment: str) -> Task | None:
         return None if segment == INNER else super().task_at(segment)
-
-    def check_action(self, action: Request) -> None:
-        if action.name == "transfer":
-            back = giver(self)
-            check_target([] if back is None else [back.agent], action.arguments["target"])
 
     def merge_values(self, values: Mapping[str, Any]) -> None:
         kept = dict(values)
@@ -83,7 +83,7 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
     def _begin(self, input: Any, state: Mapping[str, Any]) -> None:
         inner, initial = self.bind_inner(), cast("Mapping[str, Any]", {})
         if inner is None:
-            inner = self.inner = self._open(None)
+            inner = self.beside = self._open(None)
             initial = self._first_state()
         super().begin(input)
         inner.begin_from(initial, state, self.agent.mapping.state_for(self._given(input)))
@@ -93,7 +93,7 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
         """Return what the agent was given: the conversation, and what the user has said since the last answer."""
         prompt = self.last_prompt()
         message = newest(input_messages(input, self.agent.name)) or (None if prompt is None else newest([prompt]))
-        messages = tuple(self.view.update(self.sources))
+        messages = tuple(self.seen())
         return AgentInput(messages=messages, text="" if message is None else message.text, message=message)
 
     def _open(self, image: Image | None) -> GraphFrame:
@@ -109,11 +109,11 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
 
     def bind_inner(self) -> GraphFrame | None:
         """Return the graph's frame, restored from its stored image if it is dormant."""
-        if self.inner is None:
+        if self.beside is None:
             dormant = self.scope.dormant
             if INNER in dormant.below(self.path):
-                self.inner = dormant.reopen(self.path, INNER, self._open)
-        return self.inner
+                self.beside = dormant.reopen(self.path, INNER, self._open)
+        return cast("GraphFrame | None", self.beside)
 
     def bind_dormant(self) -> None:
         self.bind_inner()
@@ -137,7 +137,7 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
         if self.above is not None:
             _keep_state(_top(self), self.agent.name, inner.fields.share())
         if said is not None:
-            self.owner.extend([self.entry(said)])
+            self.transcript.extend([self.entry(said)])
 
     def _answer(self, inner: GraphFrame) -> Message | None:
         return self.agent.mapping.answer_of(inner.report().state)
@@ -152,9 +152,6 @@ class GraphAgentFrame(AgentFrame, WrapsCalls):
                 self.emit(BreakLoop(address=self.address))
             case _:
                 pass
-
-    def live_children(self) -> Iterable[Frame]:
-        return [] if self.inner is None else [self.inner]
 
     def report(self) -> Report:
         inner, own = self.bind_inner(), super().report()
@@ -238,8 +235,8 @@ class GraphAgent(Agent, ShowsGraph):
     def option_names(self) -> dict[str, str]:
         return self.graph.option_names()
 
-    def make_plan(self) -> Plan:
-        return Plan(self.name, SCHEMA)  # It has no steps itself.
+    def make_plan(self) -> AgentPlan:
+        return GraphAgentPlan(self)
 
 
 def _checked(name: str, graph: CompiledGraph, state: object) -> dict[str, Any]:
@@ -255,12 +252,12 @@ def _checked(name: str, graph: CompiledGraph, state: object) -> dict[str, Any]:
     return fields
 
 
-def _top(frame: TranscriptFrame) -> TranscriptFrame:
+def _top(frame: AgentFrame) -> AgentFrame:
     """Return the agent at the top of a tree: the run's root, or one that was started afresh."""
     return frame if frame.above is None else _top(frame.above)
 
 
-def _keep_state(top: TranscriptFrame, name: str, fields: dict[str, Any]) -> None:
+def _keep_state(top: AgentFrame, name: str, fields: dict[str, Any]) -> None:
     """Keep the state that a graph agent continues from when it gets the turn again; its frame is gone by then."""
     states = {**top.fields.values.get("states", {}), name: fields}
     top.fields.set("states", states, tagged=True)  # Its values can be of any type in the graph's schema.

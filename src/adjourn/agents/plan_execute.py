@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -19,12 +19,10 @@ from adjourn._text import counted
 from adjourn.errors import UsageError
 from adjourn.events import MessageEvent
 from adjourn.graph._node import Node, Send
-from adjourn.graph._node import Plan as NodePlan
 from adjourn.messages import Message
 from adjourn.models import ChatModel
 
-from ._frame import SCHEMA, AgentFrame
-from ._nodes import AgentPlan
+from ._frame import AgentFrame, AgentPlan
 from ._transcript import Ending
 from .agent import Agent
 from .chat import ChatModelAgent
@@ -65,96 +63,91 @@ class _Work(Struct, frozen=True, kw_only=True):
 
 
 class _Steps(AgentPlan):
-    """Planner, executor and replanner."""
+    """Planner, executor and replanner; the methods are in the order in which they are called."""
 
-    def __init__(self, agent: PlanExecute) -> None:
-        super().__init__(agent.name, SCHEMA)
-        self.planner = self.add_member(agent.planner, _PlanExecuteFrame.after_planning)
-        self.executor = self.add_member(agent.executor, _PlanExecuteFrame.after_executing)
-        self.replanner = self.add_member(agent.replanner, _PlanExecuteFrame.after_replanning)
-
-
-class _PlanExecuteFrame(AgentFrame):
-    """A running `PlanExecute`; its methods are in the order in which they are called."""
-
-    agent: PlanExecute
-    plan: _Steps  # pyright: ignore[reportIncompatibleVariableOverride]  # a frame keeps the plan it was made with
     prompts = True
 
-    def first(self) -> list[Send]:
-        prompt = self.last_prompt()
-        self._keep(_Work(goal="" if prompt is None else prompt.text))
-        return self._ask(self.plan.planner, self.agent.prompts.plan)
+    def __init__(self, agent: PlanExecute) -> None:
+        super().__init__(agent)
+        self._options = agent
+        self.planner = self.add_member(agent.planner, self.after_planning)
+        self.executor = self.add_member(agent.executor, self.after_executing)
+        self.replanner = self.add_member(agent.replanner, self.after_replanning)
 
-    def after_planning(self) -> list[Send]:
+    def first(self, frame: AgentFrame) -> list[Send]:
+        prompt = frame.last_prompt()
+        self._keep(frame, _Work(goal="" if prompt is None else prompt.text))
+        return self._ask(frame, self.planner, self._options.prompts.plan)
+
+    def after_planning(self, frame: AgentFrame) -> list[Send]:
         """Do the first step of the plan when the planner has ended."""
-        ending = self.ending_of(self.agent.planner.name)
+        ending = frame.ending_of(self._options.planner.name)
         if ending.action is not None:
-            return self.end(replace(ending, trail=()))
+            return frame.end(replace(ending, trail=()))
         steps, text = _answer(ending)
         if text is not None and not steps:
             steps = [text]  # An agent that only returns text makes a plan of one step.
         if not steps:
-            return self._ask(self.plan.replanner, self.agent.prompts.replan)  # Perhaps there is nothing to plan.
-        return self._go_on(steps, None)
+            return self._ask(frame, self.replanner, self._options.prompts.replan)  # Perhaps there is nothing to plan.
+        return self._go_on(frame, steps, None)
 
-    def after_executing(self) -> list[Send]:
+    def after_executing(self, frame: AgentFrame) -> list[Send]:
         """Revise the plan when a step is done."""
-        ending = self.ending_of(self.agent.executor.name)
+        ending = frame.ending_of(self._options.executor.name)
         if ending.action is not None:
-            return self.end(replace(ending, trail=()))
-        work = self._work()
-        self._keep(replace(work, done=[*work.done, [work.steps[0], ending.output]]))
-        self.set_progress(rounds=self.progress.rounds + 1)
-        return self._ask(self.plan.replanner, self.agent.prompts.replan)
+            return frame.end(replace(ending, trail=()))
+        work = self._work(frame)
+        self._keep(frame, replace(work, done=[*work.done, [work.steps[0], ending.output]]))
+        frame.set_progress(rounds=frame.progress.rounds + 1)
+        return self._ask(frame, self.replanner, self._options.prompts.replan)
 
-    def after_replanning(self) -> list[Send]:
+    def after_replanning(self, frame: AgentFrame) -> list[Send]:
         """Continue with the new plan, or end with the answer."""
-        ending = self.ending_of(self.agent.replanner.name)
+        ending = frame.ending_of(self._options.replanner.name)
         if ending.action is not None:
-            return self.end(replace(ending, trail=()))
-        return self._go_on(*_answer(ending))
+            return frame.end(replace(ending, trail=()))
+        return self._go_on(frame, *_answer(ending))
 
-    def _go_on(self, steps: list[str], response: str | None) -> list[Send]:
+    def _go_on(self, frame: AgentFrame, steps: list[str], response: str | None) -> list[Send]:
         """Do the first of these steps, or end."""
-        work = replace(self._work(), steps=steps)
-        self._keep(work)
+        work = replace(self._work(frame), steps=steps)
+        self._keep(frame, work)
         last = work.done[-1][1] if work.done else ""
         if response is not None or not steps:
-            return self._respond(response or last)
-        if self.progress.rounds >= self.agent.max_iterations:
-            text = f"Stopped after {counted(self.progress.rounds, 'step')}, with {len(steps)} still to do."
-            return self._respond(f"{text} The last one gave: {last}")
-        return self._ask(self.plan.executor, self.agent.prompts.execute)
+            return self._respond(frame, response or last)
+        if frame.progress.rounds >= self._options.max_iterations:
+            text = f"Stopped after {counted(frame.progress.rounds, 'step')}, with {len(steps)} still to do."
+            return self._respond(frame, f"{text} The last one gave: {last}")
+        return self._ask(frame, self.executor, self._options.prompts.execute)
 
-    def _respond(self, text: str) -> list[Send]:
+    def _respond(self, frame: AgentFrame, text: str) -> list[Send]:
         """End with an answer as a separate message, since the messages of the three agents are JSON."""
         if text:
-            message = self.owner.identified(Message.assistant(text))
-            self.owner.extend([self.entry(message)])
-            self.emit(MessageEvent(address=self.address, message=message))
-        return self.end(Ending(output=text))
+            message = frame.transcript.identified(Message.assistant(text))
+            frame.transcript.extend([frame.entry(message)])
+            frame.emit(MessageEvent(address=frame.address, message=message))
+        return frame.end(Ending(output=text))
 
-    def _ask(self, node: Node, prompt: str) -> list[Send]:
-        work = self._work()
+    def _ask(self, frame: AgentFrame, node: Node, prompt: str) -> list[Send]:
+        work = self._work(frame)
         filled = {
             "goal": work.goal,
             "plan": "\n".join(f"{number}. {step}" for number, step in enumerate(work.steps, 1)),
             "step": work.steps[0] if work.steps else "",
             "done": "\n".join(f"- {step}: {result}" for step, result in work.done) or "nothing",
         }
-        self.owner.extend([self.entry(Message.user(_filled(prompt, filled)))])
+        frame.transcript.extend([frame.entry(Message.user(_filled(prompt, filled)))])
         return [(node, None)]
 
     def _key(self) -> str:
-        return f"~work:{self.agent.name}"
+        return f"~work:{self.name}"
 
-    def _work(self) -> _Work:
-        return msgspec.convert(self.read_value(self._key()), _Work)
+    def _work(self, frame: AgentFrame) -> _Work:
+        return msgspec.convert(frame.read_value(self._key()), _Work)
 
-    def _keep(self, work: _Work) -> None:
-        self.merge_values({self._key(): msgspec.to_builtins(work)})
-        self.scope.mark(self)
+    def _keep(self, frame: AgentFrame, work: _Work) -> None:
+        frame.merge_values({self._key(): msgspec.to_builtins(work)})
+        frame.scope.mark(frame)
 
 
 class PlanExecute(Agent[Deps_contra, Any]):
@@ -164,8 +157,6 @@ class PlanExecute(Agent[Deps_contra, Any]):
     each step may be of any type. It ends when the replanner responds or leaves no steps, or after `max_iterations`
     steps with the last result.
     """
-
-    frame_type: ClassVar[type[AgentFrame]] = _PlanExecuteFrame
 
     @checks_options
     def __init__(
@@ -193,7 +184,7 @@ class PlanExecute(Agent[Deps_contra, Any]):
     def agents(self) -> Sequence[Agent]:
         return (self.planner, self.executor, self.replanner)
 
-    def make_plan(self) -> NodePlan:
+    def make_plan(self) -> AgentPlan:
         return _Steps(self)
 
 

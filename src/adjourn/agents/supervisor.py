@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
 from msgspec.structs import replace
 
@@ -21,11 +21,12 @@ from adjourn.models import ChatModel
 from adjourn.tools import Tool
 
 from ._frame import AgentFrame
+from ._handoff import take_turn_back
 from ._transcript import Ending
 from .agent import Agent
 from .chat import ChatModelAgent
 from .chat._config import NONE_GIVEN, ChatOptions
-from .chat._loop import ChatFrame
+from .chat._loop import ChatPlan
 
 INSTRUCTION = (
     "You supervise the agents below. Hand over to the one that fits what is to be done, one at a time. When it has "
@@ -33,29 +34,29 @@ INSTRUCTION = (
 )
 
 
-class SupervisorFrame(ChatFrame):
-    """A running supervisor: a chat-model agent whose members lead back to the model."""
+class SupervisorPlan(ChatPlan):
+    """The plan of a supervisor: that of a chat-model agent whose members lead back to the model."""
 
-    def first(self) -> list[Send]:
-        self.take_turn_back()  # A turn begins here, even if a member had the last one when it was abandoned.
-        return super().first()
+    def first(self, frame: AgentFrame) -> list[Send]:
+        take_turn_back(frame)  # A turn begins here, even if a member had the last one when it was abandoned.
+        return super().first(frame)
 
-    def after_handoff(self, name: str) -> list[Send]:
-        ending = self.ending_of(name)
-        self.take_turn_back()
+    def after_handoff(self, name: str, frame: AgentFrame) -> list[Send]:
+        ending = frame.ending_of(name)
+        take_turn_back(frame)
         if ending.action in ("exit", "break_loop"):
-            return self.end(replace(ending, trail=()))
-        self.set_progress(trail=(*ending.trail, self.agent.name))
-        return [(self.plan.model, None)]
+            return frame.end(replace(ending, trail=()))
+        frame.set_progress(trail=(*ending.trail, self.name))
+        return [(self.model, None)]
 
-    def member_failed(self, task: Task, child: AgentFrame, error: Exception) -> bool:
-        name, owner = child.agent.name, self.owner
+    def member_failed(self, frame: AgentFrame, task: Task, child: AgentFrame, error: Exception) -> bool:
+        name, transcript = child.agent.name, frame.transcript
         report = Message.user(f"For context: {name} failed: {type(error).__name__}: {text_of(error)}")
         ending = Ending(action="failed", trail=child.progress.trail)
         # Every call of the member needs a result or a placeholder, since it may get the turn again.
-        left = owner.whole(closing=True)[len(owner.fields.values["entries"]) :]
-        owner.pass_ids(left)
-        task.writes = [("endings", {name: ending}, True), ("entries", [*left, self.entry(report)], True)]
+        left = transcript.whole(closing=True)[len(transcript.entries) :]
+        transcript.pass_ids(left)
+        task.writes = [("endings", {name: ending}, True), ("entries", [*left, frame.entry(report)], True)]
         return True
 
 
@@ -65,8 +66,6 @@ class Supervisor(ChatModelAgent[Deps_contra, Out_co]):
     If a member fails, the model is informed. If a member ends the run, it ends. Further options are those of
     `ChatModelAgent`.
     """
-
-    frame_type: ClassVar[type[AgentFrame]] = SupervisorFrame
 
     @checks_options
     def __init__(
@@ -78,7 +77,6 @@ class Supervisor(ChatModelAgent[Deps_contra, Out_co]):
         instruction: str | InstructionFunction = INSTRUCTION,
         tools: Sequence[Tool | Callable[..., Any] | Agent[Deps_contra, Any]] = NONE_GIVEN,
         middleware: Sequence[Any] = (),
-        emit_internal_events: bool = False,
         **options: Unpack[ChatOptions[Deps_contra, Out_co]],
     ) -> None:
         if not agents:
@@ -89,7 +87,9 @@ class Supervisor(ChatModelAgent[Deps_contra, Out_co]):
             instruction=instruction,
             tools=tools,
             middleware=middleware,
-            emit_internal_events=emit_internal_events,
             sub_agents=agents,
             **options,
         )
+
+    def make_plan(self) -> SupervisorPlan:
+        return SupervisorPlan(self)

@@ -51,7 +51,7 @@ T = TypeVar("T")
 MOST = 1000
 """How many items a page of a server may have."""
 
-OnBusy = Literal["error", "queue", "cancel", "rollback"]
+OnBusy = Literal["error", "queue", "cancel"]
 OnPending = Literal["error", "abandon", "finish"]
 
 

@@ -135,7 +135,12 @@ class Fields:
     def snapshot(self, image: GraphImage) -> None:
         """Write everything new into an image."""
         if self.replaced:
-            image.set = {name: self._stored(name) for name in self.replaced}
+            image.set = set_now = dict[str, Any]()
+            values, tagged = self.values, self.tagged
+            for name in self.replaced:
+                # Plain values are encoded with the record, in one native call; only tagged ones need a walk.
+                is_plain = name[0] != "^" and name not in tagged
+                set_now[name] = values[name] if is_plain else self._stored(name)
             self.replaced = {}
         if self.grown:
             image.add = {name: self._stored(name, since) for name, since in self.grown.items()}
@@ -163,7 +168,6 @@ class Fields:
         return self._lowered(name, members) if self.named[name] else codec.lower_pairs(members)
 
     def _lowered(self, name: str, value: Any) -> Any:
-        # Plain values are encoded with the record, in one native call; only tagged ones need a walk.
         return codec.lower(value) if name[0] == "^" or name in self.tagged else value
 
     def restore(self, pieces: Mapping[str, list[Raw]], types: Mapping[str, str], schema: Schema, address: str) -> None:

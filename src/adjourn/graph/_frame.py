@@ -1,50 +1,77 @@
-"""The frame of a graph, and the frames of its tasks and routings: the recorded state of a superstep.
-
-How a superstep runs is in `_engine`; this module keeps how far it has come.
-"""
+"""The frame of a graph, and the frames of its tasks and routings: how supersteps run, and what is recorded of them."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping
+import time
+from collections import deque
+from collections.abc import Awaitable, Iterable, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any, Final, cast
 
+from adjourn._calls.caller import middleware_around
 from adjourn._engine.address import address_of
+from adjourn._engine.concurrency import Slot
+from adjourn._engine.entry import current_place
+from adjourn._engine.execution import PAUSED, execute, execute_inline
 from adjourn._engine.frame import Running, UserFrame
 from adjourn._engine.memos import Key, Memo
 from adjourn._engine.program import ProgramFrame, Report
+from adjourn._engine.questions import new_question
 from adjourn._engine.record import GraphImage, Image, Question, UserImage
-from adjourn._engine.scope import ACTION, Audience, Frame, Request, Scope
-from adjourn._engine.values import adopt_value, lift_values, lower_values, value_or
+from adjourn._engine.retry import attempted
+from adjourn._engine.scope import ACTION, TURN, Audience, Frame, Request, RunCancelled, Scope
+from adjourn._engine.values import adopt_value, decoded, lift_values, lower_values, value_or
 from adjourn._text import a_type
 from adjourn._values import codec
-from adjourn.errors import CheckpointCorrupt, ProgramChanged, UsageError, describe
+from adjourn.errors import (
+    AdjournError,
+    CheckpointCorrupt,
+    Conflict,
+    InterruptsDisabled,
+    MaxStepsExceeded,
+    NodeTimeout,
+    ProgramChanged,
+    RunError,
+    RunTimeout,
+    UsageError,
+    WriteConflict,
+    add_note,
+    describe,
+    text_of,
+)
+from adjourn.events import NodeEnd, NodeStart
 from adjourn.messages import Message
-from adjourn.middleware.hooks import Middleware
+from adjourn.middleware.hooks import Middleware, having
 
+from ._breakpoints import answer_schema, given_fields, prompt_at
 from ._cache import CachedResult, CacheKey
 from ._channels import EDIT, INPUT, Changes, Channel, MessagesChannel
 from ._fields import Fields, decode_field
 from ._node import Condition, Node, Overlay, Plan, Send
+from ._results import Writes, adopted, fan_out, listed, messages_in, nodes_named, returned_update
 from ._routes import Routes, encode_write, lift_overlay, lower_overlay, parsed_segment
-from .commands import END, Overwrite
-from .state import Snapshot, attributes
+from .commands import END, Cache, Command, Overwrite
+from .state import Snapshot, attributes, read
 
 HANDLED: Final = object()
 """Returned by a node that has already set the result of its task."""
+
+STARTED = 32
+"""Tasks of a superstep that start in one iteration of the event loop."""
 
 
 class Task(UserFrame):
     """One run of a node in one superstep; `writes`, `goto` and `sends` are its result once it is done."""
 
-    __slots__ = ("goto", "graph", "index", "node", "overlay", "sends", "writes")
+    __slots__ = ("goto", "graph", "index", "node", "overlay", "seen", "sends", "writes")
 
     cached: bool = False
     cache_key: CacheKey | None = None
     to_cache: CachedResult | None = None
     around: Any = None  # Any: the hooks around it, which are above this module
-    sight: Overlay | None = None
     # As in the base classes: from the constructor alone, type checkers would infer something narrower.
     attempt: int
     running: Running | None
@@ -58,9 +85,9 @@ class Task(UserFrame):
     recorded: bool
     questions: list[Question] | None
     alive: bool
-    graph: StepFrame
+    graph: GraphFrame
 
-    def __init__(self, graph: StepFrame, node: Node, index: int | None = None, overlay: Overlay | None = None) -> None:
+    def __init__(self, graph: GraphFrame, node: Node, index: int | None = None, overlay: Overlay | None = None) -> None:
         # The base constructors are not called: they make a step 5% slower (1 µs of 21 for a task and a routing).
         self.scope: Scope = graph.scope
         self.parent = self.graph = graph
@@ -68,8 +95,9 @@ class Task(UserFrame):
         self.alive, self.recorded, self.questions = True, False, None
         self.node: Node = node
         self.index: int | None = index
-        self.overlay = overlay
-        self.writes: list[tuple[str, Any, bool]] = []
+        # What the node sees laid over the state: by a fan-out, which is recorded, and for now by hooks around it.
+        self.overlay = self.seen = overlay
+        self.writes: Writes = []
         self.goto: list[Node] | None = None
         self.sends: list[Send] | None = None
         # Every run of a task reads these, and an instance attribute is read far faster than a class default.
@@ -87,11 +115,6 @@ class Task(UserFrame):
         return self.node.options.title
 
     @property
-    def seen(self) -> Overlay | None:
-        """What the node sees laid over the state: by a fan-out, which is recorded, and for now by hooks around it."""
-        return self.overlay if self.sight is None else self.sight
-
-    @property
     def label(self) -> str:
         """The node's name, with the task's number in a fan-out."""
         return self.node.name if self.index is None else f"{self.node.name}:{self.index}"
@@ -102,6 +125,32 @@ class Task(UserFrame):
         self.status = "pending"
         self.attempt += 1
         self.scope.mark(self)
+
+    def set_result(self, result: Any) -> None:
+        """Set the writes and targets that the node means by what it returned; raise if they cannot be stored."""
+        node, plan = self.node, self.graph.plan
+        if type(result) is dict:
+            self.writes = adopted(plan.schema, node, result)  # pyright: ignore[reportUnknownArgumentType]  # made by the user
+        elif result is None:
+            self.writes = []
+        elif isinstance(result, Command):
+            if result.update is not None:
+                self.writes = self._adopted(result.update)
+            if result.goto is not None:
+                targets = result.targets()
+                if any(isinstance(each, Command) for each in targets):
+                    self.sends = fan_out(plan, node, targets)
+                else:
+                    self.goto = nodes_named(plan, node, targets)
+        elif isinstance(result, list):
+            self.sends = fan_out(plan, node, cast("list[Any]", result))
+        else:
+            self.writes = self._adopted(result)
+
+    def _adopted(self, result: Any) -> Writes:
+        schema = self.graph.plan.schema
+        update = returned_update(schema, self.node, self.graph.fields.values, self.seen, result)
+        return adopted(schema, self.node, update)
 
     def forget_result(self) -> None:
         """Forget what an earlier run of the node has returned."""
@@ -128,6 +177,178 @@ class Task(UserFrame):
         self.error = dict(describe(error))
         self.scope.mark(self)
 
+    # The cache
+
+    def find_cached(self, cache: Cache) -> bool:
+        """Set the result from the cache if it is there; otherwise note the key under which to cache it."""
+        self.cache_key = None
+        if self.questions or self.children or self.path in self.scope.dormant:
+            return False  # A question was asked: its answer must not decide another session, nor another answer this.
+        if not self.node.may_cache(self):
+            return False
+        key = self._key(cache)
+        kept = self.graph.plan.results.get(key, self.scope.clock())
+        if kept is not None and self._recall(kept):
+            return True
+        self.cache_key = key
+        return False
+
+    def _key(self, cache: Cache) -> CacheKey:
+        plan, fields, scope, own = self.graph.plan, self.graph.fields.values, self.scope, self.node.cache_input(self)
+        if cache.key is not None:
+            given: Any = [cache.key(read(plan.schema, fields, self.overlay)), own]
+        else:
+            state = {**fields, **(self.overlay or {})} if own is None else own
+            around = [scope.user_id, self.all_values(), dict(scope.turn_options), dict(scope.for_agents)]
+            given = [state, *around]
+        return CacheKey(self.node.name, codec.fingerprint(given, "the cache key"))
+
+    def _recall(self, kept: CachedResult) -> bool:
+        plan, name = self.graph.plan, self.node.name
+        self.writes = [(field, codec.decode(raw), False) for field, raw in kept.writes]
+        self.goto = None if kept.goto is None else [plan.target(target, name) for target in kept.goto]
+        sends = kept.sends
+        self.sends = None if sends is None else [(plan.target(to, name), lift_overlay(over)) for to, over in sends]
+        self.written = lift_values(kept.values) or None
+        self.cached = self.node.recall(self, kept.added)
+        if not self.cached:
+            self.forget_result()
+            self.written = None
+        return self.cached
+
+    def note_result(self) -> None:
+        """Note the result to cache, before it is applied: one with a tool's error in it may not be used again."""
+        cache, said = self.node.options.cache, list(messages_in(self.graph.plan.schema, self.writes))
+        if cache is None or any(each.role == "tool" and each.finish_reason == "error" for _, each in said):
+            return
+        fields, laid = self.graph.fields.values, self.overlay or {}
+        found = {(name, each.id) for name, each in said}
+        known = {
+            (name, each.id)
+            for name in {name for name, _ in found}
+            for each in (*listed(fields.get(name)), *listed(laid.get(name)))
+            if isinstance(each, Message)
+        }
+        self.to_cache = CachedResult(
+            expires=self.scope.clock() + cache.seconds,
+            writes=[(name, encode_write(value, plain)) for name, value, plain in self.writes],
+            goto=None if self.goto is None else [node.name for node in self.goto],
+            sends=None if self.sends is None else [(node.name, lower_overlay(over or {})) for node, over in self.sends],
+            values=lower_values(self.written or {}),
+            added=frozenset(each for _, each in found - known if each is not None),
+        )
+
+    # Running, once or in several attempts
+
+    async def run(self, *, alone: bool) -> None:
+        """Run to the end; the outcome is recorded here, and only cancellation is raised."""
+        scope, node, graph = self.scope, self.node, self.graph
+        if self.status == "failed":
+            self.begin_again()
+        started = self._start() if graph.is_heard and node.is_reported else 0.0
+        try:
+            if scope.cancellation.mode is not None and graph.stops_before([self]):
+                raise RunCancelled
+            is_plain = node.is_plain and scope.slots is None and not graph.node_hooks
+            result = await (node.run(self) if is_plain else self._attempts())
+            if result is PAUSED:
+                self.status = "waiting"
+            else:
+                if result is not HANDLED:
+                    self.set_result(result)
+                self.status = "done"
+        except RunCancelled as cancelled:
+            self.exception = cancelled
+        except Exception as error:  # noqa: BLE001  # protects the siblings: they finish, and then the graph raises it
+            self.fail(error)
+        if started and self.status in ("done", "failed"):
+            self._emit_end(time.perf_counter() - started)
+        if self.status != "done" or not alone:
+            self._have_recorded(alone)
+
+    def _have_recorded(self, alone: bool) -> None:
+        """Schedule a record of how the task ended; soon, if others still run: a finished task must never run again."""
+        self.scope.mark(self)
+        if not alone or self.graph.parent is not None:
+            self.scope.journal.soon()
+
+    def _start(self) -> float:
+        """Emit that the task starts, and return the time."""
+        if self.scope.has_reader:
+            name, path, _ = self.graph.audience
+            node, step, attempt = self.node, self.graph.step, self.attempt
+            start = NodeStart(
+                node=node.name,
+                title=self.title,
+                address=self.address,
+                attempt=attempt,
+                step=step,
+                agent=name,
+                path=path,
+            )
+            self.scope.journal.emit_live(start)
+        return time.perf_counter()
+
+    def _emit_end(self, seconds: float) -> None:
+        audience, error, writes = self.graph.audience, self.exception, self.writes
+        end = NodeEnd(
+            node=self.node.name,
+            title=self.title,
+            address=self.address,
+            seconds=int(seconds * 1e6) / 1e6,
+            cached=self.cached,
+            step=self.graph.step,
+            writes=(writes[0][0],) if len(writes) == 1 else tuple(dict.fromkeys([name for name, _, _ in writes])),
+            error=None if error is None else f"{type(error).__name__}: {text_of(error)}",
+            agent=audience.name,
+            path=audience.path,
+        )
+        self.scope.journal.emit(end)
+
+    def fail_from_outside(self, error: Exception, seconds: float = 0.0) -> None:
+        """Fail with an error that the task did not raise itself."""
+        self.forget_result()
+        self.fail(error)
+        if self.graph.is_heard and self.node.is_reported:
+            self._emit_end(seconds)
+
+    async def _attempts(self) -> Any:
+        """Return the node's result, trying as often as its retry policies allow."""
+        cache = self.node.options.cache
+        if cache is not None and self.find_cached(cache):
+            return HANDLED
+        emit = self.scope.journal.emit_live if self.scope.has_reader else None
+        return await attempted(self, self.node.retry, self._bounded, emit)
+
+    async def _bounded(self) -> Any:
+        """Make one attempt, within the concurrency limit and the node's timeout."""
+        if self.scope.slots is None or not self.node.takes_slot:
+            return await self._timed()
+        async with Slot(self.scope.slots) as self.slot:
+            if self.scope.cancellation.mode == "now":
+                raise RunCancelled  # Cancelled while this task waited for its slot.
+            await self.scope.journal.assure()
+            return await self._timed()
+
+    async def _timed(self) -> Any:
+        seconds = self.node.options.timeout
+        if seconds is None:
+            return await self._attempt()
+        clock = asyncio.timeout(seconds)
+        try:
+            async with clock:
+                return await self._attempt()
+        except TimeoutError as error:
+            if not clock.expired():
+                raise  # The node's own.
+            raise NodeTimeout(self.address, seconds) from error
+
+    def _attempt(self) -> Awaitable[Any]:
+        hooks = (*self.graph.node_hooks, *self.node.hooks)
+        return self.graph.plan.run_wrapped(self, hooks) if hooks else self.node.run(self)
+
+    # Records
+
     def snapshot(self) -> UserImage:
         image = UserFrame.snapshot(self)  # not super(), which costs half as much as the whole snapshot
         if self.overlay is not None and image.fresh:
@@ -144,7 +365,7 @@ class Task(UserFrame):
 
     def restore(self, image: UserImage) -> None:
         super().restore(image)
-        self.overlay = lift_overlay(value_or(image.overlay, None))
+        self.overlay = self.seen = lift_overlay(value_or(image.overlay, None))
         self.writes = [(name, decode_field(name, raw), False) for name, raw in value_or(image.writes, [])]
         goto = value_or(image.goto, None)
         self.goto = None if goto is None else [self.graph.node_named(name, self.path) for name in goto]
@@ -159,7 +380,7 @@ class Task(UserFrame):
 class Routing(UserFrame):
     """One evaluation of a condition that paused or failed; `targets` is its result once it is done."""
 
-    def __init__(self, graph: StepFrame, node: Node, condition: Condition) -> None:
+    def __init__(self, graph: GraphFrame, node: Node, condition: Condition) -> None:
         # Sets what Frame's constructor sets, without the call: see Task.
         self.scope = graph.scope
         self.parent = self.graph = graph
@@ -174,6 +395,29 @@ class Routing(UserFrame):
     @property
     def instance(self) -> str:
         return f"{self.graph.instance}.{self.graph.step}"
+
+    async def evaluate(self) -> None:
+        """Evaluate an async condition; a failure is recorded, not raised, so that other conditions decide."""
+        graph = self.graph
+        try:
+            self._set_targets(await execute(self, self.condition.call, read(graph.plan.schema, graph.fields.values)))
+        except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep their decisions
+            self.status, self.exception = "failed", error
+
+    def evaluate_inline(self) -> None:
+        """Do what `evaluate` does, for a sync condition."""
+        graph = self.graph
+        try:
+            self._set_targets(execute_inline(self, self.condition.call, read(graph.plan.schema, graph.fields.values)))
+        except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep their decisions
+            self.status, self.exception = "failed", error
+
+    def _set_targets(self, result: Any) -> None:
+        if result is PAUSED:
+            self.status = "waiting"
+            return
+        self.status = "done"
+        self.targets = self.graph.routes.decided(self.node, self.condition, result)
 
     def add_result(self, image: UserImage) -> None:
         super().add_result(image)
@@ -205,21 +449,30 @@ def read_input(plan: Plan, input: Any) -> Mapping[str, Any]:
     return {"user_input": text}
 
 
-class StepFrame(ProgramFrame):
-    """A graph and how far its superstep has come.
+class GraphFrame(ProgramFrame):
+    """A running graph, and how far its superstep has come.
 
     In phase "run", the `tasks` of a superstep run; then their writes are applied and it is in phase "route", where
     conditions decide what comes next (`routings` are those that could not be decided in one go); then the next tasks
     are ready and it is in "run" again.
+
+    Between two supersteps, `tasks` are new and `routes` has no targets: no record shows a task that is done beside a
+    state that has its writes, since `_apply` and `_release` apply all writes, drop the tasks and move the phase without
+    awaiting anything. While tasks run, `fields` is as before the superstep; a task among several is recorded as soon as
+    it ends. `routes_stored` says that the last record has a phase "route" or routes that are pending, so that the next
+    one must have them, too, even if they are empty by then. `values_new` are session values that are in no record.
     """
 
     # Slots for its own attributes, besides those of all frames: see Scope.
     __slots__ = (
         "_audience",
         "_values",
+        "around_all",
+        "beside",
         "count",
         "fields",
         "ids",
+        "is_heard",
         "node_hooks",
         "phase",
         "plan",
@@ -240,6 +493,7 @@ class StepFrame(ProgramFrame):
     def __init__(self, plan: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(scope, parent, segment)
         self.plan: Plan = plan
+        self.around_all = plan.middleware
         self.fields: Fields = Fields()
         self._audience: Audience | None = None
         self.step = self.count = self.ids = 0
@@ -252,6 +506,8 @@ class StepFrame(ProgramFrame):
         self.routes_stored: bool = False
         self.types_stored: bool = False
         self.node_hooks: tuple[Middleware, ...] = ()
+        self.is_heard: bool = False
+        self.beside: Frame | None = None  # A frame below that is not a task: what prepares an agent, or its graph.
 
     @property
     def values(self) -> dict[str, Any]:
@@ -339,11 +595,12 @@ class StepFrame(ProgramFrame):
         return self.fields.share()
 
     def following(self) -> tuple[str, ...]:
-        tasks = self.tasks
+        tasks, routes = self.tasks, self.routes
         if len(tasks) == 1:
             return (tasks[0].node.name,)
+        if not (tasks or routes.finished or routes.targets or routes.deferred):
+            return ()
         tasks = [task for task in tasks if task.status != "done"] or tasks
-        routes = self.routes
         sends = routes.targets if self.phase == "route" else routes.deferred
         if routes.finished:
             sends = [send for send in sends if not send[0].options.defer]
@@ -352,13 +609,260 @@ class StepFrame(ProgramFrame):
         names = [task.node.name for task in tasks] if tasks else [node.name for node, _ in sends]
         return tuple(dict.fromkeys([*undecided, *names]))
 
+    def wake(self) -> None:
+        if self.questions:
+            self.scope.mark(self)  # The answer must be stored, too, not only the edit that comes with it.
+
+    # Supersteps
+
+    async def advance(self) -> bool:
+        """Run the graph as far as it can go; return True if it has ended and False if it waits."""
+        seconds = self.plan.run_timeout
+        if seconds is None:
+            return await self._advance()
+        clock = asyncio.timeout(seconds)
+        try:
+            async with clock:
+                return await self._advance()
+        except TimeoutError as error:
+            if not clock.expired():
+                raise  # A node's own.
+            raise RunTimeout(self.plan.name, seconds) from error
+
+    async def _advance(self) -> bool:
+        plan, scope = self.plan, self.scope
+        limit = self._prepare()
+        while True:
+            if self.phase == "route":
+                if self.routes.finished and not await self._decide():
+                    return False
+                self.settle()
+                if scope.has_boundaries and self.tasks and not self.is_pausing():
+                    await scope.journal.boundary("step", self, self.step, self.following)
+            if plan.has_breakpoints and self._pauses_at_breakpoint():
+                return False
+            tasks = self.tasks
+            if not tasks:
+                return True
+            if self.count >= limit or scope.cancellation.mode is not None:
+                self._stop(limit)
+            if time.monotonic() > scope.yield_deadline:
+                await scope.yield_to_loop()
+            is_lone = len(tasks) == 1 and tasks[0].status != "waiting" and plan.step_timeout is None
+            await (tasks[0].run(alone=True) if is_lone else self._run_together(tasks))
+            if tasks[0].status != "done" or (len(tasks) > 1 and not _are_done(tasks)):
+                _raise_failure(tasks)
+                return False
+            self._apply(tasks)
+            self._release(tasks)
+
+    def _prepare(self) -> int:
+        """Find what stays the same while the graph runs, and return the limit of supersteps."""
+        plan, scope = self.plan, self.scope
+        if plan.has_hooks:
+            around = middleware_around(self)
+            self.node_hooks = plan.wrapping.of(around, partial(having, around, "wrap_node")) if around else ()
+        self.is_heard = scope.logs_events and self.audience.hears
+        return scope.max_steps or plan.max_steps
+
+    def _stop(self, limit: int) -> None:
+        """Stop before the next superstep if the limit is reached or the run is cancelled."""
+        if self.count >= limit:
+            raise MaxStepsExceeded(self.plan.name, limit)
+        if self.stops_before(self.tasks):
+            raise RunCancelled
+
     def stops_before(self, tasks: list[Task]) -> bool:
         """Return whether cancelling the run stops this graph before these tasks."""
         return True
 
-    def wake(self) -> None:
+    async def _run_together(self, tasks: list[Task]) -> None:
+        ready = [task for task in tasks if task.status in ("pending", "failed")]
+        if not ready:
+            return
+        together = _Together(self.scope, ready)
+        # The engine's tasks must not count as started by a frame's code.
+        token = current_place.set(None)
+        together.start_some()
+        current_place.reset(token)
+        seconds = self.plan.step_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await together.ended
+        except TimeoutError:
+            await together.stop()
+            for task in ready:
+                # One that failed in an earlier run and has not begun again has its status from there, and no exception.
+                if task.status in ("pending", "failed") and task.exception is None:
+                    task.fail_from_outside(NodeTimeout(task.address, seconds or 0.0), seconds or 0.0)
+        except asyncio.CancelledError:
+            await together.stop()
+            raise
+        for handle in together.handles:
+            if handle.done() and not handle.cancelled() and handle.exception() is not None:
+                raise RunError("the engine failed while running a task") from handle.exception()
+
+    def _apply(self, tasks: list[Task]) -> None:
+        """Apply the writes of all tasks to the state in task order, or none of them."""
+        fields, schema, several = self.fields, self.plan.schema, len(tasks) > 1
+        changes = Changes(fields.values, self)
+        if several:
+            _check_requests(self.requesting())
+        for task in tasks:
+            writer = task.label if several else task.node.name
+            if task.cache_key is not None:
+                task.note_result()  # Before new messages get ids: a later run adds messages of its own.
+            if fields.exports:
+                self._identify_messages(task)
+            try:
+                for name, value, plain in task.writes:
+                    channel = schema.channels.get(name) or schema.channel(name, writer)
+                    if type(value) is Overwrite:
+                        channel.overwrite(changes, value.value, writer)
+                    else:
+                        channel.update(changes, value, writer)
+                    if not plain:
+                        changes.tagged |= {name}
+            except AdjournError as error:
+                task.fail_from_outside(error)
+                raise
+        self.commit_changes(changes)
+
+    def _release(self, tasks: list[Task]) -> None:
+        """Release the finished tasks and take their edges."""
+        scope, routes, exports = self.scope, self.routes, self.fields.exports
+        self.tasks = []
+        self.step += 1
+        self.count += 1
+        self.phase = "route"
+        if self.plan.has_breakpoints:
+            self.close_questions()
+            routes.ended = [task.node.name for task in tasks if task.node.options.interrupt_after]
+        left: dict[Node, None] = {}
+        for task in tasks:
+            if exports or task.written is not None or task.cache_key is not None:
+                self._hand_up(task)
+            scope.changes.dirty.pop(task, None)
+            if task.recorded:
+                # If there are only tasks below, all that is below can be dropped with them.
+                scope.changes.dropped[self.path + ";" if self.beside is None else task.path] = None
+            if task.children or scope.questions.askers or scope.dormant:
+                task.close()
+            else:
+                task.alive = False
+            if task.sends is not None:
+                routes.targets += task.sends
+            elif task.goto is not None:
+                routes.targets += [(node, None) for node in task.goto]
+            else:
+                left[task.node] = None
+        for node in left:
+            node.leave(self)
+        if routes.joins:
+            routes.fire_joins()
+
+    def _identify_messages(self, task: Task) -> None:
+        """Give ids to messages before they are applied and exported, so that they are the same in both graphs."""
+        for number, (name, value, plain) in enumerate(task.writes):
+            if name in self.fields.exports:
+                task.writes[number] = (name, self.with_message_ids(name, value), plain)
+
+    def _hand_up(self, task: Task) -> None:
+        """Pass the results of an applied task on to the parent graph, the session and the cache."""
+        for name, value, _ in task.writes if self.fields.exports else ():
+            if name in self.fields.exports:
+                self.export(name, value)
+        if task.written is not None:
+            self.merge_values(task.written)
+        if task.cache_key is not None and task.to_cache is not None:
+            self.plan.results.put(task.cache_key, task.to_cache)
+
+    # Conditions
+
+    async def _decide(self) -> bool:
+        """Evaluate every condition of the finished nodes; return False if one of them waits for an answer."""
+        if time.monotonic() > self.scope.yield_deadline:
+            await self.scope.yield_to_loop()
+        routings, decided = self.routings or self.routings_to_decide(), True
+        for routing in routings:
+            if routing.status in ("pending", "failed"):
+                routing.exception = None
+                if routing.condition.is_async:
+                    # Something else may write a record while it runs, which must have all questions and memos so far.
+                    self._keep_routings(routings)
+                    await routing.evaluate()
+                else:
+                    routing.evaluate_inline()
+            decided = decided and routing.status == "done"
+        if decided:
+            self._take_decisions(routings)
+            return True
+        self._keep_routings(routings)
+        for routing in routings:
+            if routing.exception is not None:
+                raise routing.exception
+        return False
+
+    def _keep_routings(self, routings: list[Routing]) -> None:
+        self.routings = routings
+        self.scope.mark(self)
+        for routing in routings:
+            self.scope.mark(routing)
+
+    def _take_decisions(self, routings: list[Routing]) -> None:
+        """Take the targets of conditions that have all decided."""
+        for routing in routings:
+            for node in routing.targets:
+                self.routes.targets.append((node, None))
+            if routing.written:
+                self.merge_values(routing.written)
+            self.scope.changes.dirty.pop(routing, None)
+            if routing.recorded or routing.questions:
+                routing.drop()
+        self.routings = []
+
+    # Breakpoints
+
+    def is_pausing(self) -> bool:
+        """Return whether the graph pauses next: then the record of the pause also serves as that of the boundary."""
+        return self.plan.has_breakpoints and not self.questions and any(self._breakpoints())
+
+    def _pauses_at_breakpoint(self) -> bool:
+        """Ask whether to continue if there is a breakpoint here; return False once the graph may continue."""
         if self.questions:
-            self.scope.mark(self)  # The answer must be stored, too, not only the edit that comes with it.
+            return not self._may_continue(self.questions[0])
+        before, after = self._breakpoints()
+        if not before and not after:
+            return False
+        scope, plan = self.scope, self.plan
+        if not scope.interrupts:
+            raise InterruptsDisabled(self.address)
+        state = {name: codec.copy(value) for name, value in self.fields.values.items()}
+        info = {"nodes": [*after, *before], "before": before, "after": after, "state": state}
+        prompt, schema = prompt_at(plan, before, after), answer_schema(plan.schema)
+        question = new_question(scope, info, reason="static", prompt=prompt, schema=schema)
+        self.questions = [question]
+        scope.ask(self, question, self.address)
+        return True
+
+    def _breakpoints(self) -> tuple[list[str], list[str]]:
+        """Return the nodes before which and the nodes after which the graph must pause here."""
+        waiting = [task for task in self.tasks if task.status != "done"]
+        before = [task.node.name for task in waiting if task.node.options.interrupt_before]
+        return list(dict.fromkeys(before)), list(dict.fromkeys(self.routes.ended))
+
+    def _may_continue(self, question: Question) -> bool:
+        if question.is_open:
+            return False
+        answer: Mapping[str, Any] = {}
+        if not question.void:
+            answer = given_fields(self.plan.schema, decoded(question.value))
+        if answer:
+            # This is repeated after a crash; overwriting a second time changes nothing.
+            self.edit({name: Overwrite(value) for name, value in answer.items()}, None)
+            question.void = True
+            self.scope.questions.changed[question.id] = question
+        return True
 
     # From one superstep to the next
 
@@ -366,7 +870,7 @@ class StepFrame(ProgramFrame):
         """Leave `node` by its edges, as if it had just finished."""
         self.phase = "route"
         self.routes.begin_superstep()
-        self.routes.take_edges(node)
+        node.leave(self)
         self.routes.fire_joins()
         self.scope.changes.dirty[self] = None
         if not node.conditions:
@@ -379,15 +883,16 @@ class StepFrame(ProgramFrame):
         if self.routes_stored:
             # A record says that this is still undecided, so the next one must say otherwise.
             scope.changes.dirty[self] = None
-        if targets:
+        if len(targets) == 1:
+            node, overlay = targets[0]
+            task = Task(self, node, None if overlay is None else 1, overlay)
+            self.tasks, scope.changes.dirty[task] = [task], None
+        elif targets:
             self.tasks = self._tasks(targets)
             for task in self.tasks:
                 scope.changes.dirty[task] = None
 
     def _tasks(self, targets: list[Send]) -> list[Task]:
-        if len(targets) == 1:
-            node, overlay = targets[0]
-            return [Task(self, node, None if overlay is None else 1, overlay)]
         by_node: dict[Node, list[Overlay | None]] = {}
         for node, overlay in targets:
             overlays = by_node.setdefault(node, [])
@@ -437,11 +942,6 @@ class StepFrame(ProgramFrame):
         """Merge the session values that a finished task wrote."""
         self._values.update(values)
         self.values_new.update(values)
-
-    @property
-    def has_tasks_alone(self) -> bool:
-        """Whether there are only tasks below, so that everything below can be dropped with them."""
-        return True
 
     def abandon(self) -> None:
         self._drop_superstep()
@@ -526,19 +1026,15 @@ class StepFrame(ProgramFrame):
     # Records
 
     def live_children(self) -> Iterable[Frame]:
-        return [*self.tasks, *self.routings]
-
-    @property
-    def declared_types(self) -> dict[str, str]:
-        """The types of the fields, to be stored: another version of the program may declare others."""
-        return self.plan.schema.types
+        tasks = [*self.tasks, *self.routings]
+        return tasks if self.beside is None else [self.beside, *tasks]
 
     def snapshot(self) -> GraphImage:
         image = GraphImage(fresh=not self.recorded, step=self.step, count=self.count)
         if image.fresh:
             image.graph, self.recorded = self.plan.name, True
         if image.fresh or not self.types_stored:
-            image.types, self.types_stored = self.declared_types, True
+            image.types, self.types_stored = self.plan.schema.types, True
         self.fields.snapshot(image)
         if self.values_new:
             image.values = lower_values(self.values_new)
@@ -547,10 +1043,11 @@ class StepFrame(ProgramFrame):
             image.ids = self.ids
         if self.questions is not None:
             self.put_questions(image)
-        lead_on = self.phase != "run" or self.routes.is_pending
+        routes = self.routes
+        lead_on = self.phase != "run" or bool(routes.joins or routes.deferred or routes.ended)
         if lead_on or self.routes_stored:
             image.phase = self.phase
-            self.routes.snapshot(image)
+            routes.snapshot(image)
         self.routes_stored = lead_on
         return image
 
@@ -580,7 +1077,7 @@ class StepFrame(ProgramFrame):
         pieces = self.scope.dormant.pieces.pop(self.path, {})
         types = value_or(image.types, {})
         self.fields.restore(pieces, types, self.plan.schema, self.address)
-        self.types_stored = types == self.declared_types
+        self.types_stored = types == self.plan.schema.types
         self._restore_tasks()
         self._restore_routings()
         self.routes.check_joins(self.address, under_way=bool(self.tasks) or self.phase == "route")
@@ -649,6 +1146,100 @@ class StepFrame(ProgramFrame):
             if not isinstance(image, UserImage):
                 raise CheckpointCorrupt(f"'{routing.path}' is not the frame of a routing")
             routing.restore(image)
+
+
+def _are_done(tasks: list[Task]) -> bool:
+    return all(task.status == "done" for task in tasks)
+
+
+def _raise_failure(tasks: list[Task]) -> None:
+    failed = [task for task in tasks if task.exception is not None]
+    if not failed:
+        return
+    error = failed[0].exception
+    assert error is not None
+    for other in failed[1:]:
+        if not isinstance(other.exception, RunCancelled):
+            add_note(error, f"In the same superstep '{other.address}' also failed: {other.exception!r}")
+    cancelled = next((task.exception for task in failed if isinstance(task.exception, RunCancelled)), None)
+    raise cancelled or error
+
+
+def _check_requests(requesting: list[tuple[Task, Request]]) -> None:
+    """Refuse that tasks of one superstep request different endings of an agent."""
+    for task, request in requesting[1:]:
+        first, other = requesting[0]
+        if request != other:
+            remedy = (
+                f"One requests {other.name} and the other {request.name}: let one of them decide how the agent ends."
+            )
+            error = WriteConflict("action", first.label, task.label, remedy)
+            task.fail_from_outside(error)
+            raise error
+
+
+class _Together:
+    """The tasks of one superstep that run in parallel, and how many of them have not ended."""
+
+    def __init__(self, scope: Scope, tasks: list[Task]) -> None:
+        self.handles: list[asyncio.Task[None]] = []
+        self.ended: asyncio.Future[None] = scope.loop.create_future()
+        self._scope = scope
+        self._left = len(tasks)
+        self._unstarted = deque(tasks)
+        self._paused: deque[asyncio.Future[None]] = deque()
+        self._is_turn_due = False
+
+    def start_some(self) -> None:
+        """Start a few tasks now, and some more in every iteration of the event loop."""
+        # A few at a time: other tasks on the loop run in between, and a task that has not started costs nothing.
+        loop = self._scope.loop
+        for _ in range(min(STARTED, len(self._unstarted))):
+            # Bypass the loop's task factory, which tracks tasks started by users and would cost every task a call.
+            self.handles.append(asyncio.Task(self._run(self._unstarted.popleft()), loop=loop))
+        if self._unstarted:
+            self._begin_turn_soon()
+
+    async def _run(self, task: Task) -> None:
+        try:
+            while time.monotonic() > self._scope.yield_deadline:
+                await self._next_turn()
+                await self._scope.journal.assure()
+            await task.run(alone=False)
+        except Conflict as error:
+            task.fail(error)
+        finally:
+            self._left -= 1
+            if not self._left and not self.ended.done():
+                self.ended.set_result(None)
+
+    def _next_turn(self) -> asyncio.Future[None]:
+        self._paused.append(turn := self._scope.loop.create_future())
+        self._begin_turn_soon()
+        return turn
+
+    def _begin_turn_soon(self) -> None:
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._scope.loop.call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._is_turn_due = False
+        self._scope.yield_deadline = time.monotonic() + TURN
+        for _ in range(min(STARTED, len(self._paused))):
+            turn = self._paused.popleft()
+            if not turn.done():
+                turn.set_result(None)
+        if self._paused:
+            self._begin_turn_soon()
+        self.start_some()
+
+    async def stop(self) -> None:
+        """Cancel the tasks that were started, and start no more."""
+        self._unstarted.clear()
+        for handle in self.handles:
+            handle.cancel()
+        await asyncio.wait(self.handles)
 
 
 def _in_order(tasks: Iterable[Task]) -> list[Task]:

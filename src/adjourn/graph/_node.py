@@ -12,11 +12,12 @@ from typing import Any, Literal, Self
 from adjourn._engine.address import segment_text
 from adjourn._engine.record import Question
 from adjourn._engine.retry import Retry
-from adjourn.middleware.hooks import Middleware
+from adjourn.errors import NodeNotFound
+from adjourn.middleware.hooks import Last, Middleware
 
 from ._cache import ResultCache
 from ._options import NO_OPTIONS, NodeSettings
-from .commands import START
+from .commands import END, START
 from .schema import Schema
 
 UNLIMITED = 2**62
@@ -66,8 +67,14 @@ class Node:
         raise NotImplementedError
 
     def leave(self, frame: Any) -> None:
-        """Note in the frame where to go from here."""
-        frame.routes.take_edges(self)
+        """Note in the frame where to go from here; conditions are decided later."""
+        routes = frame.routes
+        for target in self.targets:
+            routes.targets.append((target, None))
+        for join in self.joins:
+            routes.joins.setdefault(join.id, {})[self.name] = None
+        if self.conditions:
+            routes.finished.append(self)
 
     def segment_of(self, frame: Any, index: int, overlay: Overlay | None) -> str:
         """Return the segment of one of several tasks of this node."""
@@ -203,3 +210,19 @@ class Plan:
         self.step_timeout = step_timeout
         self.run_timeout = run_timeout
         self.results: ResultCache = ResultCache()
+        self.wrapping: Last[tuple[Middleware, ...]] = Last()
+
+    def target(self, name: Any, by: str, *, keys: tuple[Any, ...] = (), ends: tuple[str, ...] = ()) -> Node:
+        """Return the node that a command or condition names; `keys` and `ends` are what it could have named instead.
+
+        Raises:
+            NodeNotFound: the graph has no such node.
+        """
+        node = self.nodes.get(name) if isinstance(name, str) else None
+        if node is None:
+            raise NodeNotFound(name, by=by, known=(*self.nodes, END), keys=keys, ends=ends)
+        return node
+
+    def run_wrapped(self, task: Any, hooks: tuple[Middleware, ...]) -> Awaitable[Any]:
+        """Make one attempt at a task inside these hooks."""
+        raise NotImplementedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Raw
 
@@ -14,8 +14,8 @@ from adjourn._values import codec
 from adjourn.errors import CheckpointCorrupt, ProgramChanged
 
 from ._fields import decode_field
-from ._node import Node, Overlay, Plan, Send
-from .commands import START
+from ._node import Condition, Node, Overlay, Plan, Send
+from .commands import END, START
 
 
 class Routes:
@@ -30,33 +30,19 @@ class Routes:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self.begin()
-        self.begin_superstep()
-
-    def begin(self) -> None:
-        """Forget what waits over supersteps."""
         self.joins: dict[str, dict[str, None]] = {}
         self.deferred: list[Send] = []
-
-    def begin_superstep(self) -> None:
-        """Forget where the last superstep led."""
         self.finished: list[Node] = []
         self.ended: list[str] = []
         self.targets: list[Send] = []
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether something here outlives the superstep, and must be stored with it."""
-        return bool(self.joins or self.deferred or self.ended)
+    def begin(self) -> None:
+        """Forget what waits over supersteps."""
+        self.joins, self.deferred = {}, []
 
-    def take_edges(self, node: Node) -> None:
-        """Add the targets of a finished node's edges; its conditions are decided later."""
-        for target in node.targets:
-            self.targets.append((target, None))
-        for join in node.joins:
-            self.joins.setdefault(join.id, {})[node.name] = None
-        if node.conditions:
-            self.finished.append(node)
+    def begin_superstep(self) -> None:
+        """Forget where the last superstep led."""
+        self.finished, self.ended, self.targets = [], [], []
 
     def fire_joins(self) -> None:
         """Add the targets of the joins whose sources have all arrived, and let these joins wait again.
@@ -78,6 +64,21 @@ class Routes:
             if not targets:
                 targets, self.deferred = self.deferred, []
         return targets
+
+    def decided(self, node: Node, condition: Condition, result: Any) -> list[Node]:
+        """Return the nodes that a condition of a finished node leads to, by what it returned."""
+        if type(result) is str and result in condition.known:
+            found = condition.known[result]
+            return [] if found is None else [found]
+        mapping = condition.mapping or {}
+        if _mapped(mapping, result) is not result:
+            names = [result]  # A key of the mapping, which may be None or a tuple.
+        elif isinstance(result, list | tuple | set | frozenset):
+            names = list(dict.fromkeys(cast("Iterable[Any]", result)))
+        else:
+            names = [] if result is None or result == "" else [result]
+        targets = [_mapped(mapping, name) for name in names]
+        return [self._plan.target(each, node.name, keys=tuple(mapping)) for each in targets if each != END]
 
     def snapshot(self, image: GraphImage) -> None:
         """Write where the graph goes into its image."""
@@ -172,3 +173,10 @@ def lift_overlay(stored: Mapping[str, Raw] | None) -> Overlay | None:
 def _lowered(sends: list[Send]) -> list[tuple[str, dict[str, Raw] | None]]:
     """Encode targets and their overlays for a record."""
     return [(node.name, None if overlay is None else lower_overlay(overlay)) for node, overlay in sends]
+
+
+def _mapped(mapping: dict[Any, str], name: Any) -> Any:
+    try:
+        return mapping.get(name, name)
+    except TypeError:
+        return name  # Unhashable, so neither a key nor the name of a node.

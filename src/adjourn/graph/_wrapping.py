@@ -15,7 +15,6 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from adjourn._calls.caller import middleware_around
 from adjourn._engine.address import AROUND, CALL, WRAPPERS, parse_segment, segment_text
 from adjourn._engine.child import inner, layer, open_layer
 from adjourn._engine.entry import current_place, here
@@ -25,12 +24,11 @@ from adjourn._engine.record import UserImage
 from adjourn._values import codec
 from adjourn._values.same import same
 from adjourn.errors import Pause, ProgramChanged, UsageError
-from adjourn.middleware.hooks import Middleware, NodeRequest, having
+from adjourn.middleware.hooks import Middleware, NodeRequest
 
 from ._channels import FoldChannel, MessagesChannel
-from ._frame import HANDLED, StepFrame, Task
+from ._frame import HANDLED, Task
 from ._node import Overlay
-from ._results import interpret
 from .commands import Command
 from .state import State, attributes, read
 from .state import given as given_value
@@ -44,12 +42,6 @@ class Updates(Struct, frozen=True):
 
 _Result = tuple[list[tuple[str, Any]], list[str] | None, list[tuple[str, dict[str, Any]]] | None]
 """A node's result as it is kept: its writes, and where it leads, with or without updates for single tasks."""
-
-
-def hooks_around(frame: StepFrame) -> tuple[Middleware, ...]:
-    """Return the middleware that wraps the nodes of a graph."""
-    around = middleware_around(frame)
-    return having(around, "wrap_node") if around else ()
 
 
 async def run_wrapped(task: Task, hooks: tuple[Middleware, ...]) -> Any:
@@ -182,11 +174,11 @@ class _Around:
     @contextmanager
     def _seeing(self, sight: Overlay | None) -> Generator[None]:
         """Let the task see this laid over the state, for as long as this lasts."""
-        self.task.sight = sight
+        self.task.seen = sight
         try:
             yield
         finally:
-            self.task.sight = None
+            self.task.seen = self.task.overlay
 
     async def _node(self, sight: Overlay | None) -> _Result:
         task, entry = self.task, here("wrap_node").entry
@@ -201,7 +193,7 @@ class _Around:
                 entry.pause()
                 raise Pause(task.path)
             if result is not HANDLED:
-                interpret(task, result)
+                task.set_result(result)
         for key, value in (task.written or {}).items():
             entry.write_value(key, value)
         return _result(task)
@@ -246,8 +238,8 @@ def _set_result(task: Task, result: Any) -> None:
     update = (result.update if isinstance(result, Command) else None) or {}
     several = {name: value for name, value in update.items() if isinstance(value, Updates)}
     if not several:
-        interpret(task, result)
+        task.set_result(result)
         return
     plain = {name: value for name, value in update.items() if name not in several}
-    interpret(task, replace(result, update=plain))
+    task.set_result(replace(result, update=plain))
     task.writes += [(name, value, False) for name, each in several.items() for value in each.values]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Unpack
 
 from adjourn._engine.child import run_child
@@ -15,12 +15,13 @@ from adjourn._generics import State_co
 from adjourn._habits import explains_options
 from adjourn._values.damage import Reading
 from adjourn.errors import GraphInterrupted, ProgramChanged, UsageError
+from adjourn.middleware.hooks import Middleware
 from adjourn.runner import Options, Runner, TurnOptions
 from adjourn.sessions._sync import sync_twin
 
-from ._frame import read_input
+from ._frame import GraphFrame, Task, read_input
 from ._node import Plan
-from ._supersteps import GraphFrame
+from ._wrapping import run_wrapped
 from .commands import Overwrite
 from .draw import draw
 from .nodes.program import ProgramNode
@@ -77,6 +78,10 @@ class CompiledGraph(Plan, Runner[Any, None, State_co], Program[Any, None, State_
         with Reading(scope.session_id):
             frame.restore(image)
         return frame
+
+    def run_wrapped(self, task: Task, hooks: tuple[Middleware, ...]) -> Awaitable[Any]:
+        """Make one attempt at a task inside these hooks."""
+        return run_wrapped(task, hooks)
 
     def option_names(self) -> dict[str, str]:
         """Return the agents among its nodes and those of its subgraphs that can have options of their own in a turn."""

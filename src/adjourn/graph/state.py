@@ -124,7 +124,10 @@ class Snapshot(Mapping[str, Any]):
     def __init__(self, schema: Schema, values: Mapping[str, Any]) -> None:
         self._schema = schema
         self._values = values
-        self._lengths = {key: len(cast("list[Any]", value)) for key, value in values.items() if type(value) is list}
+        self._lengths: dict[str, int] = {}
+        for key, value in values.items():
+            if type(value) is list:
+                self._lengths[key] = len(cast("list[Any]", value))
 
     def __getitem__(self, key: str) -> Any:
         value = self._values[key]

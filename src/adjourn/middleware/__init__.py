@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from .skills import Skill as Skill
     from .skills import Skills as Skills
     from .summarize import Summarize as Summarize
-    from .task_board import BoardTask as BoardTask
-    from .task_board import TaskBoard as TaskBoard
-    from .todo_list import Todo as Todo
-    from .todo_list import TodoList as TodoList
+    from .todos import BoardTask as BoardTask
+    from .todos import TaskBoard as TaskBoard
+    from .todos import Todo as Todo
+    from .todos import TodoList as TodoList
     from .tool_search import ToolSearch as ToolSearch
 
 _HOMES = {
@@ -52,8 +52,7 @@ _HOMES = {
     "_sizes": "about_tokens",
     "skills": "Skill Skills",
     "summarize": "Summarize",
-    "task_board": "BoardTask TaskBoard",
-    "todo_list": "Todo TodoList",
+    "todos": "BoardTask TaskBoard Todo TodoList",
     "tool_search": "ToolSearch",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, cast
+from operator import is_
+from typing import Any, Generic, TypeVar, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from adjourn._engine.retry import Retry
 from adjourn.context import RunContext
 from adjourn.messages import Message
 from adjourn.models import Chunk, ModelRequest
 from adjourn.tools import Tool
+
+Made = TypeVar("Made")
 
 
 class Setup(Struct, frozen=True, kw_only=True):
@@ -27,6 +31,12 @@ class Setup(Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...]
     return_directly: tuple[str, ...] = ()
     retry: tuple[Retry, ...] = ()
+
+
+def noted(setup: Setup, note: str, tools: Sequence[Tool] = ()) -> Setup:
+    """Return a setup with a note at the end of its instruction, and with more tools."""
+    instruction = "\n\n".join(text for text in (setup.instruction, note) if text)
+    return replace(setup, instruction=instruction, tools=(*setup.tools, *tools))
 
 
 class ModelState(Struct, frozen=True, kw_only=True):
@@ -160,26 +170,77 @@ class Middleware:
         raise NotImplementedError
 
 
-AROUND_CALLS = (
-    "guard_tool",
-    "before_model",
-    "after_model",
-    "wrap_model",
-    "wrap_model_stream",
-    "wrap_tool",
-    "wrap_tool_stream",
-    "wrap_node",
-)
-"""The hooks that graph nodes support as well as agents."""
+class Hooks:
+    """Which of a list of middleware has which hook, outermost first; `all` is the list.
 
+    It is found once for a list, and not again for each call.
+    """
 
-def for_agents_only(middleware: tuple[Any, ...]) -> tuple[Middleware, ...]:
-    """Return the middleware that has no effect, or not the intended one, without an agent to prepare."""
-    around = {each for hook in AROUND_CALLS for each in having(middleware, hook)}
-    return tuple(each for each in having(middleware, "before_agent") if each.brings_tools or each not in around)
+    __slots__ = (
+        "after_agent",
+        "after_model",
+        "all",
+        "before_agent",
+        "before_model",
+        "check_own_tools",
+        "guard_tool",
+        "wrap_model",
+        "wrap_model_stream",
+        "wrap_node",
+        "wrap_tool",
+        "wrap_tool_stream",
+    )
+
+    def __init__(self, middleware: tuple[Any, ...]) -> None:
+        self.all: tuple[Any, ...] = middleware
+        self.before_agent: tuple[Middleware, ...] = having(middleware, "before_agent")
+        self.check_own_tools: tuple[Middleware, ...] = having(middleware, "check_own_tools")
+        self.guard_tool: tuple[Middleware, ...] = having(middleware, "guard_tool")
+        self.before_model: tuple[Middleware, ...] = having(middleware, "before_model")
+        self.after_model: tuple[Middleware, ...] = having(middleware, "after_model")
+        self.after_agent: tuple[Middleware, ...] = having(middleware, "after_agent")
+        self.wrap_model: tuple[Middleware, ...] = having(middleware, "wrap_model")
+        self.wrap_model_stream: tuple[Middleware, ...] = having(middleware, "wrap_model_stream")
+        self.wrap_tool: tuple[Middleware, ...] = having(middleware, "wrap_tool")
+        self.wrap_tool_stream: tuple[Middleware, ...] = having(middleware, "wrap_tool_stream")
+        self.wrap_node: tuple[Middleware, ...] = having(middleware, "wrap_node")
+
+    def for_agents_only(self) -> tuple[Middleware, ...]:
+        """Return the middleware that has no effect, or not the intended one, without an agent to prepare."""
+        around = {
+            *self.guard_tool,
+            *self.before_model,
+            *self.after_model,
+            *self.wrap_model,
+            *self.wrap_model_stream,
+            *self.wrap_tool,
+            *self.wrap_tool_stream,
+            *self.wrap_node,
+        }
+        return tuple(each for each in self.before_agent if each.brings_tools or each not in around)
 
 
 def having(middleware: tuple[Any, ...], hook: str) -> tuple[Middleware, ...]:
     """Return the middleware that overrides a hook."""
     default = getattr(Middleware, hook)
     return tuple(each for each in middleware if getattr(cast("Any", type(each)), hook, default) is not default)
+
+
+class Last(Generic[Made]):
+    """The last thing that was made of a list of objects: it is made again only of others.
+
+    Runs on several event loops and threads may share it: both fields are written at once.
+    """
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[Any, ...], Made] | None = None
+
+    def of(self, parts: tuple[Any, ...], make: Callable[[], Made]) -> Made:
+        """Return what was made of these objects, or make it."""
+        last = self._last
+        # By identity: middleware of users may compare as it likes.
+        if last is None or len(last[0]) != len(parts) or not all(map(is_, last[0], parts)):
+            self._last = last = (parts, make())
+        return last[1]

@@ -9,14 +9,12 @@ import os
 from functools import partial
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from adjourn._engine.concurrency import in_thread
 from adjourn._habits import checks_options
 from adjourn.errors import UsageError
 
 from .files.backends import FileError, FolderBackend
-from .hooks import Middleware, Setup
+from .hooks import Middleware, Setup, noted
 
 FILE = "AGENTS.md"
 MAX_SIZE = 100_000
@@ -40,7 +38,7 @@ class ProjectInstructions(Middleware):
     async def before_agent(self, setup: Setup) -> Setup:
         texts = [await in_thread(partial(self._read, path)) for path in self._files]
         notes = [f"<{path.name}>\n{text}\n</{path.name}>" for path, text in zip(self._files, texts, strict=True)]
-        return replace(setup, instruction="\n\n".join([*([setup.instruction] if setup.instruction else []), *notes]))
+        return noted(setup, "\n\n".join(notes))
 
     def _read(self, path: Path) -> str:
         try:

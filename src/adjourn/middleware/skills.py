@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from adjourn._habits import checks_options
 from adjourn._hiding import logger
@@ -22,7 +21,7 @@ from adjourn.tools import tool
 
 from ._front_matter import Value, read_front_matter
 from .files.backends import FileError, FolderBackend
-from .hooks import Middleware, Setup
+from .hooks import Middleware, Setup, noted
 
 FILE = "SKILL.md"
 MAX_SIZE = 1_000_000
@@ -73,8 +72,7 @@ class Skills(Middleware):
             return setup
         listed = "\n".join(f"- {skill.name}: {skill.description}" for skill in self.skills.values())
         note = f"You have skills. When one fits your task, read it with `read_skill` first:\n{listed}"
-        instruction = f"{setup.instruction}\n\n{note}" if setup.instruction else note
-        return replace(setup, instruction=instruction, tools=(*setup.tools, *self._tools))
+        return noted(setup, note, self._tools)
 
     async def read_skill(self, name: str, file: str = FILE) -> str:
         """Read a skill.

@@ -18,7 +18,7 @@ from adjourn.messages import Message
 from adjourn.models import ModelRequest
 from adjourn.tools import Tool, tool
 
-from .hooks import Middleware, ModelCall, Setup
+from .hooks import Middleware, ModelCall, Setup, noted
 
 FOUND = "found_tool:"
 """Prefix of the names under which the tools that were found are kept, one each."""
@@ -57,8 +57,7 @@ class ToolSearch(Middleware):
 
     def before_agent(self, setup: Setup) -> Setup:
         note = f"You have {len(self._tools)} more tools than you see. Find what you need with `search_tools`."
-        instruction = f"{setup.instruction}\n\n{note}" if setup.instruction else note
-        return replace(setup, instruction=instruction, tools=(*setup.tools, self._search, *self._tools.values()))
+        return noted(setup, note, (self._search, *self._tools.values()))
 
     async def wrap_model(self, call: ModelCall, request: ModelRequest) -> Message:
         values = own_values()

@@ -173,8 +173,6 @@ class LiveSession:
         scope.closed = scope.cancellation.mode = None
         self.is_to_hand_over = False
         self.queued, self.begins, self.superseded = 0, None, ()
-        if sessions.settings.max_threads != scope.max_threads:
-            scope.max_threads, scope.share = sessions.settings.max_threads, None
         if slots is not None:
             scope.slots = asyncio.Semaphore(slots)
         self.journal.owner = f"{process_id()}/{next(_runs)}"
@@ -395,9 +393,8 @@ class LiveSessions:
         live.journal.tail.measure(loaded.rows, state)
         live.journal.tail.asked_ids = set(live.scope.questions.open)
         image = live.scope.dormant.bind("", self.segment)
-        if image is None and (others := live.scope.dormant.below("")):
-            # With none at all, its first turn was rolled back, and it stands before that.
-            stored = ", ".join(others)
+        if image is None:
+            stored = ", ".join(live.scope.dormant.below(""))
             raise ProgramChanged(stored, f"the program that is to run it is '{self.segment}'")
         live.root = live.scope.root = self.program.open(live.scope, None, self.segment, image)
         return live

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -32,8 +34,8 @@ from adjourn.stores.types import Head, Input, QueuedInput, SessionRef, Status
 from ._following import RunFollower
 from ._live import TRIES, LiveSession, LiveSessions
 from ._loops import is_passing
-from ._opening import Call, OnBusy, Reader, SessionOpener, begin_turn
-from ._overtaking import Overtaker, Overtaking, is_under_way
+from ._moves import NextInput, begin_turn, take_up_next
+from ._opening import Call, OnBusy, Reader, SessionOpener
 from ._reader import NET, POLL
 from .run import Begin, Run
 
@@ -86,21 +88,15 @@ class Background:
 class TurnQueue:
     """The queues of one runner's sessions."""
 
-    def __init__(
-        self, sessions: LiveSessions, opener: SessionOpener, follower: RunFollower, overtaker: Overtaker
-    ) -> None:
+    def __init__(self, sessions: LiveSessions, opener: SessionOpener, follower: RunFollower) -> None:
         self._sessions = sessions
         self._settings = sessions.settings
         self._opener = opener
         self._follower = follower
-        self._overtaker = overtaker
         self._ended = Fanout()  # Wakes whoever waits here for a turn to end.
         self._waiting: set[tuple[str, str]] = set()  # Inputs whose callers wait here: by session and id.
         self._background = Background()
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def _ref(self, call: Call) -> SessionRef:
-        return self._settings.ref(call.session_id, call.user_id)
 
     # Storing an input
 
@@ -110,43 +106,42 @@ class TurnQueue:
             check_name("id", id)
         name = self._settings.new_id() if id is None else id
         head = await self._store(call, input, name, on_busy)
-        return Submission(session_id=call.session_id, id=name, status=status_of(head), waiting=head.inputs)
+        return Submission(session_id=call.ref.id, id=name, status=status_of(head), waiting=head.inputs)
 
     async def _make_way(self, ref: SessionRef, id: str, on_busy: OnBusy) -> None:
         """Refuse a session that is busy, or make room in it; if it is busy with this very input, leave it as it is."""
         head = await self._settings.store.read(GetHead(ref))
-        is_busy = head is not None and (head.inputs or is_under_way(head))
+        is_busy = head is not None and (head.inputs or _runs_turn(head))
         if head is None or not is_busy or await self._settings.store.read(HasInput(ref, id)):
             return
         if on_busy == "error":
             raise SessionBusy(ref.id, owner_of(head) or "", head.expires, inputs=head.inputs)
-        assert on_busy != "queue"
-        await self._overtaker.make_room(ref, on_busy)
+        await self._make_room(ref)
 
     async def _store(self, call: Call, input: Any, id: str, on_busy: OnBusy = "queue") -> Head:
         given = Input(
             id=id,
             body=stored_turn(call, input).encode(),
             program=self._sessions.segment,
-            user=call.user_id,
-            abandons=call.abandons or on_busy in ("cancel", "rollback"),
+            user=call.ref.user,
+            abandons=call.abandons or on_busy == "cancel",
         )
         await self._check(call, input)
         if on_busy != "queue":
-            await self._make_way(self._ref(call), id, on_busy)
-        head = await self._settings.store.write(Submit(ref=self._ref(call), input=given))
-        note(logging.INFO, "submitted", call.session_id, None, input=given.id)
+            await self._make_way(call.ref, id, on_busy)
+        head = await self._settings.store.write(Submit(ref=call.ref, input=given))
+        note(logging.INFO, "submitted", call.ref.id, None, input=given.id)
         return head
 
     async def _check(self, call: Call, input: Any) -> None:
         """Begin the turn on a copy of the session as it is stored: what is wrong with the input shows there."""
-        ref = self._ref(call)
+        ref = call.ref
         live = None if call.is_new else await self._sessions.find(ref)
         if live is None:
             head = None if call.is_new else await self._settings.store.read(GetHead(ref))
             if head is not None and head.program not in ("", self._sessions.segment):
                 raise ProgramChanged(head.program, f"the program that is to run it is '{self._sessions.segment}'")
-            live = self._sessions.new(call.session_id, call.user_id, call.persistence)
+            live = self._sessions.new(call.ref.id, call.ref.user, call.persistence)
         elif live.status != "done":
             live.root.abandon()
         live.prepare(self._sessions)
@@ -158,10 +153,10 @@ class TurnQueue:
         finally:
             live.dissolve()
 
-    # Overtaking
+    # Taking the place of the turn that runs
 
     async def overtake(
-        self, call: Call, input: Any, how: Overtaking, begin: Begin, begin_anyway: Begin, reader: Reader
+        self, call: Call, input: Any, begin: Begin, begin_anyway: Begin, reader: Reader
     ) -> LiveSession | None:
         """Begin a turn; if the session is busy, make room for it and `begin_anyway`."""
         try:
@@ -173,12 +168,29 @@ class TurnQueue:
                 raise
         await self._check(call, input)  # Nothing is stopped for a turn that could not begin.
         for _ in range(TRIES):
-            await self._overtaker.make_room(self._ref(call), how)
+            await self._make_room(call.ref)
             try:
                 return await begin_anyway(reader)
             except SessionBusy:
                 continue
-        raise Conflict(call.session_id, "others keep writing it")
+        raise Conflict(call.ref.id, "others keep writing it")
+
+    async def _make_room(self, ref: SessionRef) -> None:
+        """Remove what waits in the queue, cancel the turn that runs, and wait for its end."""
+        store = self._settings.store
+        # What waits goes first: the end of the turn would begin it.
+        with contextlib.suppress(CheckpointNotFound):  # With its last input goes a session that has nothing else.
+            for queued in await store.read(ListInputs(ref)):
+                await store.write(Withdraw(ref, queued.id))
+        head = await store.read(GetHead(ref))
+        if head is None or not _runs_turn(head):
+            return
+        # A turn that has paused before the cancel reached it is cancelled, too.
+        while head is not None and (_runs_turn(head) or head.status == "waiting"):
+            await self._follower.stop(head.ref, "after_tools")
+            async for _ in self._follower.follow(head.ref, head.seq, None, whole=False):
+                pass
+            head = await store.read(GetHead(ref))
 
     # Waiting for a turn
 
@@ -193,7 +205,7 @@ class TurnQueue:
             pass
         name = self._settings.new_id()
         head = await self._store(call, input, name)
-        key = (call.session_id, name)
+        key = (call.ref.id, name)
         self._waiting.add(key)
         try:
             return await self._wait(call, name, head.seq, reader)
@@ -202,14 +214,14 @@ class TurnQueue:
         except BaseException:
             # Whoever wanted this turn is gone, or hears of an error: it must not begin later, unless it was detached.
             if not reader.is_detached:
-                await self._withdraw(self._ref(call), name)
+                await self._withdraw(call.ref, name)
             raise
         finally:
             self._waiting.discard(key)
-            self._ended.publish(self._ref(call))  # Somebody else may have left it to this caller to begin what is next.
+            self._ended.publish(call.ref)  # Somebody else may have left it to this caller to begin what is next.
 
     async def _wait(self, call: Call, id: str, seq: int, reader: Reader) -> LiveSession | None:
-        ref, pause = self._ref(call), POLL[0]
+        ref, pause = call.ref, POLL[0]
         before = _Before(self._settings.store)
         with self._ended.listening() as news:
             while True:
@@ -256,7 +268,7 @@ class TurnQueue:
         self, call: Call, first: QueuedInput, id: str, before: _Before, reader: Reader
     ) -> LiveSession | None:
         """Begin the turn of this input if it is next; see to it that somebody begins, or ends, what comes before."""
-        head = await self._settings.store.read(GetHead(self._ref(call)))
+        head = await self._settings.store.read(GetHead(call.ref))
         if head is None or owner_of(head) is not None or await self._is_under_way(head, call, before):
             return None
         if head.status in ("failed", "cancelled") and not first.abandons:
@@ -265,10 +277,10 @@ class TurnQueue:
             return None
         if first.id == id:
             try:
-                return await self._opener.next_turn(call, reader, only=id)
+                return await self._opener.open(NextInput(self._opener, call, only=id), reader)
             except (SessionBusy, Conflict):
                 return None  # Somebody was faster.
-        if (call.session_id, first.id) not in self._waiting:
+        if (call.ref.id, first.id) not in self._waiting:
             self._go_on(head.ref, call.deps)
         return None
 
@@ -340,8 +352,8 @@ class TurnQueue:
 
         What failed stays as it is.
         """
-        call = Call(session_id=ref.id, user_id=ref.user, deps=deps, is_unattended=True, takes_next=False)
-        run: Run = Run(ref, lambda reader: self._opener.take_up(call, reader), self._follower)
+        call = Call(ref=ref, deps=deps, is_unattended=True, takes_next=False)
+        run: Run = Run(ref, partial(take_up_next, self._opener, call), self._follower)
         run.detach()
         try:
             await run.start()
@@ -378,6 +390,11 @@ class _Before:
         if held != self._held:
             self._held, self._held_since = held, now
         return now - self._held_since >= LEAVING
+
+
+def _runs_turn(head: Head) -> bool:
+    """Return whether a process runs a turn, or has handed it over to the next one."""
+    return bool(head.checkpoint) and (owner_of(head) is not None or head.status == "queued")
 
 
 def stored_turn(call: Call, input: Any) -> StoredTurn:

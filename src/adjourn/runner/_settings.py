@@ -8,7 +8,6 @@ from typing import Any, Generic, Literal, TypedDict, cast
 import msgspec
 
 from adjourn._checks import check_middleware, is_count, is_positive
-from adjourn._engine.concurrency import MAX_OF_A_SESSION
 from adjourn._engine.record import MAX_BYTES
 from adjourn._engine.values import adopt_value
 from adjourn._generics import Deps
@@ -46,7 +45,6 @@ class Options(TypedDict, Generic[Deps], total=False):
     interrupts: False makes every question an error, for programs that nobody answers.
     after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
     max_concurrency: how many nodes of one run may work at once; None for no limit.
-    max_threads: how many sync functions of one session may run at once; 32 by default, out of 64 for the process.
     lease_ttl: seconds after which a session whose process does not respond may be taken over; 30 by default.
     store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
     max_session_bytes: what a session may hold; a run that would store more fails. 256 MiB by default, and at most.
@@ -70,7 +68,6 @@ class Options(TypedDict, Generic[Deps], total=False):
     interrupts: bool
     after_transfer: AfterTransfer
     max_concurrency: int | None
-    max_threads: int
     lease_ttl: float
     store_timeout: float
     max_session_bytes: int
@@ -126,9 +123,6 @@ class RunnerSettings(Settings):
         self.max_concurrency: int | None = options.get("max_concurrency")
         if self.max_concurrency is not None and not is_count(self.max_concurrency):
             raise UsageError(f"max_concurrency={self.max_concurrency!r}: give 1 or more, or None for no limit.")
-        self.max_threads: int = options.get("max_threads", MAX_OF_A_SESSION)
-        if not is_count(self.max_threads):
-            raise UsageError(f"max_threads={self.max_threads!r}: give 1 or more.")
         self.lease_ttl: float = _seconds("lease_ttl", options.get("lease_ttl", 30.0))
         self.store_timeout: float = _seconds("store_timeout", options.get("store_timeout", 30.0))
         self.max_session_bytes: int = options.get("max_session_bytes", MAX_BYTES)

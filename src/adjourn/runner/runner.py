@@ -26,15 +26,15 @@ from adjourn.sessions import Answers, Checkpoint, Sessions
 from adjourn.sessions._settings import check_name
 from adjourn.sessions._sync import sync_twin
 from adjourn.stores.kit import GetHead
-from adjourn.stores.types import Loaded
+from adjourn.stores.types import Loaded, SessionRef
 
 from ._driving import stored_result
 from ._editing import Editor
 from ._following import CancelMode, RunFollower, check_mode
 from ._live import LiveSession, LiveSessions
 from ._log import Persistence
+from ._moves import Resume, Travel, Turn, advance, begin_input, recover, resume
 from ._opening import Call, OnBusy, OnPending, Reader, SessionOpener
-from ._overtaking import Overtaker
 from ._queue import Submission, TurnQueue
 from ._reader import pages
 from ._settings import Options, RunnerSettings, stored_metadata
@@ -69,7 +69,6 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         interrupts: False makes every question an error, for programs that nobody answers.
         after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
         max_concurrency: how many nodes of one run may work at once; None for no limit.
-        max_threads: how many sync functions of one session may run at once; 32 by default, out of 64 for the process.
         max_session_bytes: what a session may hold; a run that would store more fails. 256 MiB by default, and at most.
         lease_ttl: seconds after which a session whose process does not respond may be taken over; 30 by default.
         store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
@@ -101,8 +100,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         self._opener = SessionOpener(self._live)
         self._editor = Editor(self._live)
         self._follower = RunFollower(self._live, self._editor)
-        overtaker = Overtaker(self._live, self._editor, self._follower)
-        self._queue = TurnQueue(self._live, self._opener, self._follower, overtaker)
+        self._queue = TurnQueue(self._live, self._opener, self._follower)
         self._live.take_next = self._queue.take_next
 
     @property
@@ -156,7 +154,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         deps: what code of the run finds as `current().deps`; it is not stored, so give it again on a resume.
         on_pending: what becomes of an unfinished turn: "error" (the default), "abandon" it, or "finish" it first.
         on_busy: while a turn runs, or others wait for theirs: "error" (the default), "queue" to wait behind them,
-            "cancel" them, or "rollback" to before the turn that runs.
+            or "cancel" to remove those that wait and stop the one that runs, once its tools have ended.
         checkpoint_id: the checkpoint to go on from, on a new branch.
         again: whether approvals that a node asked before that checkpoint, and that have acted since, count once more;
             otherwise it is `ApprovalSpent`.
@@ -171,8 +169,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
             raise UsageError(f"on_pending={on_pending!r}: use 'error', 'abandon' or 'finish'.")
         _check_on_busy(on_busy, on_pending)
         call = Call(
-            session_id=self._live.settings.new_session() if session_id is None else session_id,
-            user_id=self._settings.user(user_id),
+            ref=self._ref_of(session_id, user_id),
             values=values,
             state=state,
             deps=deps,
@@ -184,14 +181,14 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
             is_new=session_id is None,
             abandons=on_pending == "abandon",
         )
-        begin = partial(self._opener.turn, call, input, on_pending)
+        begin = partial(self._opener.open, Turn(self._opener, call, input, on_pending))
         if on_pending == "finish":
             begin = partial(self._finish_first, call, begin)
         if on_busy == "queue":
             begin = partial(self._queue.turn, call, input, begin)
-        elif on_busy != "error":
-            begin_anyway = partial(self._opener.turn, call, input, "abandon")
-            begin = partial(self._queue.overtake, call, input, on_busy, begin, begin_anyway)
+        elif on_busy == "cancel":
+            begin_anyway = partial(self._opener.open, Turn(self._opener, call, input, "abandon"))
+            begin = partial(self._queue.overtake, call, input, begin, begin_anyway)
         if checkpoint_id is not None:
             others = (input, state, metadata, None if on_busy == "error" else on_busy)
             if session_id is None or any(each is not None for each in others):
@@ -199,7 +196,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
                     "run(checkpoint_id=...) goes on from a checkpoint, in the turn that it belongs to: give it a "
                     "session_id, None as input, and neither state, metadata nor on_busy."
                 )
-            begin = partial(self._opener.travel, call, checkpoint_id, again)
+            begin = partial(self._opener.open, Travel(self._opener, call, checkpoint_id, again=again))
         elif again:
             raise UsageError("run(again=True) is for going back: give it a checkpoint_id, too.")
         return self._run(call, begin)
@@ -229,8 +226,8 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         on_pending: what becomes of a turn before it that failed or was cancelled: "error" (the default) waits until
             somebody finishes it, "abandon" gives it up.
         on_busy: while a turn runs, or others wait for theirs: "queue" (the default) to wait behind them, "error", or
-            "cancel" or "rollback" to remove those that wait and stop the one that runs, for whose end this waits. With
-            these, a turn that failed or was cancelled is given up, too.
+            "cancel" to remove those that wait and stop the one that runs, for whose end this waits. A turn that failed
+            or was cancelled is then given up, too.
         """
         if on_pending not in ("error", "abandon"):
             raise UsageError(
@@ -238,11 +235,10 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
                 "before it have finished."
             )
         _check_on_busy(on_busy, on_pending)
-        if on_busy in ("cancel", "rollback"):
-            self._check_alone(f"submit(on_busy={on_busy!r})")
+        if on_busy == "cancel":
+            self._check_alone("submit(on_busy='cancel')")
         call = Call(
-            session_id=self._live.settings.new_session() if session_id is None else session_id,
-            user_id=self._settings.user(user_id),
+            ref=self._ref_of(session_id, user_id),
             values=values,
             state=state,
             max_steps=max_steps,
@@ -264,7 +260,11 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
 
     def _run(self, call: Call, begin: Begin) -> Run[Out_co, State_co]:
         self._check_alone("a session cannot be run here")
-        return Run(self._settings.ref(call.session_id, call.user_id), begin, self._follower)
+        return Run(call.ref, begin, self._follower)
+
+    def _ref_of(self, session_id: str | None, user_id: str | None) -> SessionRef:
+        """Return the name of a session; without an id, that of a new one."""
+        return self._settings.ref(self._live.settings.new_session() if session_id is None else session_id, user_id)
 
     def _persistence(self, session_id: str | None) -> Persistence:
         """Return how a turn's session is kept: without a store and a name, nobody else can know about it."""
@@ -311,20 +311,18 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         If an approved tool would get more by now than was shown, such as a new parameter with a default, it is
         `StaleCheckpoint`: nothing has run, and what is asked now shows everything.
         """
-        user_id = self._settings.user(user_id)
         call = Call(
-            session_id=session_id,
-            user_id=user_id,
+            ref=self._settings.ref(session_id, user_id),
             values=values,
+            state=state,
             deps=deps,
             max_steps=max_steps,
             for_agents=stored_agents(for_agents, self.program),
-            message=message,
-            answer_id=id,
         )
         if by is not None:
             check_name("by", by)
-        return self._run(call, partial(self._opener.resume, call, answers, by, checkpoint_id, state))
+        move = Resume(self._opener, call, answers, by=by, message=message, id=id, checkpoint_id=checkpoint_id)
+        return self._run(call, partial(resume, self._opener, move))
 
     def recover(
         self,
@@ -342,13 +340,12 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         reached a limit of its own goes on with a larger one.
         """
         call = Call(
-            session_id=session_id,
-            user_id=self._settings.user(user_id),
+            ref=self._settings.ref(session_id, user_id),
             deps=deps,
             max_steps=max_steps,
             for_agents=stored_agents(for_agents, self.program),
         )
-        return self._run(call, partial(self._opener.recover, call))
+        return self._run(call, partial(recover, self._opener, call))
 
     def advance(
         self,
@@ -369,12 +366,12 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
 
         A turn that failed or was cancelled, and that nobody has answered since, is not due: that is `UnfinishedRun`.
         """
-        user_id = self._settings.user(user_id)
-        call = Call(session_id=session_id, user_id=user_id, deps=deps, max_steps=max_steps, takes_next=False)
+        ref = self._settings.ref(session_id, user_id)
+        call = Call(ref=ref, deps=deps, max_steps=max_steps, takes_next=False)
         if input_id is not None:
             check_name("input_id", input_id)
-            return self._run(call, partial(self._opener.begin_input, call, input_id))
-        return self._run(call, partial(self._opener.advance, call))
+            return self._run(call, partial(begin_input, self._opener, call, input_id))
+        return self._run(call, partial(advance, self._opener, call))
 
     def attach(
         self, session_id: str, *, after: int = 0, input_id: str | None = None, user_id: str | None = None
@@ -396,15 +393,15 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
 
     async def _finish_first(self, call: Call, begin: Begin, reader: Reader) -> LiveSession | None:
         """Finish what is unfinished, and only then begin."""
-        head = await self.store.read(GetHead(self._settings.ref(call.session_id, call.user_id)))
+        head = await self.store.read(GetHead(call.ref))
         if head is None or head.status == "done" or not head.checkpoint:
             return await begin(reader)
-        result = await self.recover(call.session_id, deps=call.deps, user_id=call.user_id)
+        result = await self.recover(call.ref.id, deps=call.deps, user_id=call.ref.user)
         if result.interrupts:
             keys = {asked.id: asked.key for asked in result.interrupts if asked.key is not None}
-            raise PendingInterrupts(call.session_id, [asked.id for asked in result.interrupts], keys)
+            raise PendingInterrupts(call.ref.id, [asked.id for asked in result.interrupts], keys)
         if result.status != "done":
-            raise UnfinishedRun(call.session_id, result.status)
+            raise UnfinishedRun(call.ref.id, result.status)
         return await begin(reader)
 
     # Looking

@@ -66,6 +66,15 @@ class Worker:
 
     Any number of workers may share a store: of those that try to take a session up, one succeeds. A session that cannot
     go on here, because `deps`, a class or its program is missing, is left as it is, for a worker that has them.
+
+    Between two turns of its event loop:
+
+    - `_busy` has each session from when it was chosen until its task has ended, so it is chosen once at a time here;
+      `_runs` has those whose run was started.
+    - `_ahead` is a list of some moments ago. A session in it may have been taken up elsewhere since: the claim decides.
+    - `_aside` has sessions that could not go on here, and when each is tried again.
+    - Once `_deadline` is set, no session is chosen any more. One that is just being opened looks at it when it is open.
+    - `_wake` says that it is worth looking at the stores now. Hints may be lost, so it also looks after every `poll`.
     """
 
     def __init__(

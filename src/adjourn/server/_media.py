@@ -42,13 +42,13 @@ class MediaHosts:
         match given:
             case Message():
                 for part in given.parts:
-                    if isinstance(part, ImagePart | AudioPart | FilePart) and part.url is not None:
-                        self._check_url(part.url)
+                    if isinstance(part, ImagePart | AudioPart | FilePart):
+                        self._check_part(part.url, part.media_type)
             case Mapping():
                 data = cast("Mapping[str, Any]", given)
-                if data.get("type") in _KINDS and isinstance(data.get("url"), str):
-                    self._check_url(data["url"])
-                if data.get("type") == "opaque" and "provider" in data:
+                if data.get("type") in _KINDS:
+                    self._check_part(data.get("url"), data.get("media_type"))
+                if _is_private(data):
                     raise _refusal("what only its provider understands")
                 for each in data.values():
                     self.check(each)
@@ -58,12 +58,25 @@ class MediaHosts:
             case _:
                 pass
 
+    def _check_part(self, url: object, media_type: object) -> None:
+        if isinstance(url, str):
+            self._check_url(url)
+        elif isinstance(media_type, str):  # A model gets the data as a URL that begins with it.
+            self._check_url(f"data:{media_type.replace('; ', ';')},")
+
     def _check_url(self, url: str) -> None:
         if _DATA.match(url) is not None:
             return
         found = _URL.fullmatch(url)
         if found is None or found[1].lower().removesuffix(":443") not in self._hosts:
             raise _refusal(shorten(visible_line(url)))
+
+
+def _is_private(data: Mapping[str, Any]) -> bool:
+    """Return whether this may be a part, message or call with data that goes to its provider as it is."""
+    kind = data.get("type")
+    is_said = "role" in data or kind in ("text", "reasoning") or {"id", "name"} <= data.keys()
+    return "provider" in data and (kind == "opaque" or (is_said and bool(data.get("extra"))))
 
 
 def _refusal(what: str) -> ApiError:

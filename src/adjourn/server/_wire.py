@@ -22,7 +22,7 @@ from ._errors import ApiError
 
 T = TypeVar("T")
 
-OnBusy = Literal["error", "queue", "cancel", "rollback"]
+OnBusy = Literal["error", "queue", "cancel"]
 OnPending = Literal["error", "abandon", "finish"]
 
 

@@ -70,6 +70,7 @@ def _chat(parts: Parts, name: str, spec: declared.ChatSpec) -> Any:
         case declared.DeepAgentSpec():
             kind, options["agents"] = DeepAgent, parts.agents(spec.agents, (*SPEC, "agents"))
             options["general_purpose"] = spec.general_purpose
+            options["emit_internal_events"] = spec.emit_internal_events
             options["backend"] = parts.attempt((*SPEC, "files"), lambda: _backend(parts, spec))
         case _:
             kind = ChatModelAgent
@@ -113,7 +114,6 @@ def _chat_options(parts: Parts, spec: declared.ChatSpec) -> dict[str, Any]:
         "on_tool_error": spec.on_tool_error,
         "on_unknown_tool": spec.on_unknown_tool,
         "disallow_transfer_to_parent": spec.disallow_transfer_to_parent,
-        "emit_internal_events": spec.emit_internal_events,
         "limits": parts.attempt((*SPEC, "limits"), lambda: limits_of(spec.limits)),
     }
     if parts.fits((*SPEC, "model")) and isinstance(spec.model, declared.ModelSpec) and spec.model.retry is not None:

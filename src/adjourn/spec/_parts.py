@@ -248,8 +248,9 @@ class Parts:
         spec = declared.ToolSpec(ref=given) if isinstance(given, str) else given
         if (spec.ref is None) == (spec.agent is None):
             return self.wrong(path, "a tool is either a 'ref' or an 'agent'", "Give one of them.")
-        if spec.full_history is not None and spec.agent is None:
-            return self.wrong((*path, "full_history"), "only an agent has a 'full_history'", "Remove it.")
+        for option in ("full_history", "emit_internal_events"):
+            if getattr(spec, option) is not None and spec.agent is None:
+                return self.wrong((*path, option), f"only an agent has the option '{option}'", "Remove it.")
         made = self.attempt(path, lambda: self._made_tool(spec, path))
         if isinstance(made, Tool) and (made.approval is not False or made.review is not None):
             at = (*path, "approval") if spec.approval not in (None, False) else path
@@ -265,7 +266,9 @@ class Parts:
             agent = self.agent(spec.agent, (*path, "agent"))
             if agent is WRONG:
                 return WRONG
-            return replace(AgentTool(agent, full_history=bool(spec.full_history)), **options)
+            emits = bool(spec.emit_internal_events)
+            made = AgentTool(agent, full_history=bool(spec.full_history), emit_internal_events=emits)
+            return replace(made, **options)
         found = self.python(spec.ref)
         if isinstance(found, Agent):
             return replace(cast("Agent", found).as_tool(), **options)

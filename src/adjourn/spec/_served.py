@@ -31,7 +31,7 @@ class Served(Struct, frozen=True, kw_only=True):
     interrupts: bool = True
     require_token: bool = False
     self_approval: bool = True
-    on_busy: Literal["error", "queue", "cancel", "rollback"] = "error"
+    on_busy: Literal["error", "queue", "cancel"] = "error"
     on_pending: Literal["error", "abandon", "finish"] = "error"
     answer_pending: bool = False
     values: Mapping[str, Any] = {}

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from adjourn._schemas.jsonschema import NO_NUMBER, JSONSchema, problems, resolved, rewritten
-from adjourn._values.frozen import check_json, check_text, freeze, is_same_json, shorten
+from adjourn._values.frozen import check_json, check_text, check_texts, freeze, is_same_json, shorten
 from adjourn._values.registry import native, stored
 
 from ._whole import whole
@@ -33,10 +33,7 @@ class ToolCallInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     reach: str = ""
 
     def __post_init__(self) -> None:
-        check_text(self.reach, "ToolCallInfo.reach")
-        check_text(self.tool, "ToolCallInfo.tool")
-        check_text(self.call_id, "ToolCallInfo.call_id")
-        check_text(self.agent, "ToolCallInfo.agent")
+        check_texts(self, "tool", "call_id", "agent", "reach")
         force_setattr(self, "arguments", freeze(self.arguments, "ToolCallInfo.arguments"))
 
     def edit(self, **changes: Any) -> Edit:  # Any: plain JSON data

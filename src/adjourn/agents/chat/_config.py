@@ -23,7 +23,7 @@ from adjourn._habits import checks_options
 from adjourn.agents._config import AgentConfig, check_agent
 from adjourn.errors import UsageError
 from adjourn.messages import Message
-from adjourn.middleware.hooks import having
+from adjourn.middleware.hooks import Hooks
 from adjourn.models import ChatModel, OutputMode, resolve_model
 from adjourn.runner import Limits
 from adjourn.tools import Tool, tool
@@ -81,7 +81,6 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         output_mode: OutputMode | None = None,
         max_iterations: int = 20,
         return_directly: Sequence[str] = (),
-        emit_internal_events: bool = False,
         middleware: Sequence[Any] = (),
         retry: Retry | Sequence[Retry] | None = MODEL_RETRY,
         failover: Sequence[str | ChatModel] = (),
@@ -98,10 +97,7 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         self.description = description
         self.instruction = instruction
         self.models: tuple[ChatModel, ...] = tuple(resolve_model(each) for each in (model, *failover))
-        self.emit_internal_events = emit_internal_events
-        self.tools: tuple[Tool, ...] = tuple(_as_tool(each, emit_internal_events) for each in tools) + (
-            (exit_tool,) if exit_tool else ()
-        )
+        self.tools: tuple[Tool, ...] = tuple(map(_as_tool, tools)) + ((exit_tool,) if exit_tool else ())
         self.is_sequential: bool = tool_calls == "sequential"
         self.model_input = model_input
         self.output_key = output_key
@@ -120,10 +116,11 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         self.made_instruction()  # raises if it could never be filled
         check_on_unknown(on_unknown_tool, f"Agent '{name}'")
         self._check(tool_calls, on_tool_error)
-        for each in having(self.middleware, "check_own_tools"):
+        hooks = Hooks(self.middleware)
+        for each in hooks.check_own_tools:
             each.check_own_tools(self.tools)
         check_agent(self)
-        guarded(self.tools, self.middleware)  # raises if rules would decide about arguments that they cannot see
+        guarded(self.tools, hooks)  # raises if rules would decide about arguments that they cannot see
 
     def _check(self, tool_calls: str, on_tool_error: str) -> None:
         for option, value, known in (
@@ -170,12 +167,12 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         return Instruction(self.instruction, f"The instruction of agent '{self.name}'")
 
 
-def _as_tool(given: Any, emits: bool) -> Tool:
+def _as_tool(given: Any) -> Tool:
     """Return an item of an agent's `tools` as a tool; plain functions and agents are converted."""
     if isinstance(given, Tool):
         return cast("Tool", given)
     if isinstance(given, AgentConfig):
-        return given.as_tool(emit_internal_events=emits)
+        return given.as_tool()
     if callable(given):
         return tool(cast("Callable[..., Any]", given))
     raise UsageError(f"{given!r} is not a tool. Give a function, something made by @tool, or an agent.")

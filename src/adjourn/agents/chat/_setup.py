@@ -20,7 +20,7 @@ from adjourn.agents._config import AgentConfig
 from adjourn.agents._frame import HOOKS, AgentFrame
 from adjourn.context import address_segment, current
 from adjourn.errors import UsageError
-from adjourn.middleware.hooks import Middleware, Setup, having
+from adjourn.middleware.hooks import Hooks, Middleware, Setup
 from adjourn.tools import Tool, tool
 
 from ._config import ChatConfig
@@ -75,12 +75,12 @@ class ChatKit(Kit):
 
     __slots__ = ("after", "before", "instead", "transfer")
 
-    def __init__(self, agent: ChatConfig, setup: Setup, middleware: tuple[Any, ...], agents: list[AgentConfig]) -> None:
+    def __init__(self, agent: ChatConfig, setup: Setup, hooks: Hooks, agents: list[AgentConfig]) -> None:
         super().__init__(
             agent.name,
             (*setup.tools, *([transfer_tool(agents)] if agents else [])),
-            middleware,
-            outer=max(0, len(middleware) - len(agent.middleware)),
+            hooks,
+            outer=len(hooks.all) - len(agent.middleware),
             return_directly=setup.return_directly,
             on_error=agent.on_tool_error,
             on_unknown=agent.on_unknown_tool,
@@ -114,9 +114,9 @@ class HooksFrame(UserFrame):
     """
 
 
-def plain_kit(agent: ChatConfig) -> ChatKit:
-    """Return the kit of an agent without hooks and without agents to hand over to."""
-    return ChatKit(agent, _first_setup(agent, ""), (), [])
+def plain_kit(agent: ChatConfig, hooks: Hooks, agents: list[AgentConfig]) -> ChatKit:
+    """Return the kit of an agent that no hook prepares."""
+    return ChatKit(agent, _first_setup(agent, ""), hooks, agents)
 
 
 def _first_setup(agent: ChatConfig, instruction: str) -> Setup:
@@ -130,18 +130,15 @@ def _first_setup(agent: ChatConfig, instruction: str) -> Setup:
     )
 
 
-async def make_kit(
-    frame: AgentFrame, agent: ChatConfig, own: Instruction, middleware: tuple[Any, ...], agents: list[AgentConfig]
+async def prepared_kit(
+    frame: AgentFrame, agent: ChatConfig, own: Instruction, hooks: Hooks, agents: list[AgentConfig]
 ) -> ChatKit | None:
-    """Return the agent's kit for this process, or None if a hook waits for an answer."""
-    hooks = having(middleware, "before_agent")
-    if not hooks:
-        return ChatKit(agent, _first_setup(agent, ""), middleware, agents)
+    """Return the kit of an agent that hooks prepare, for this process; None if one of them waits for an answer."""
     first = _first_setup(agent, _instruction_for_hooks(frame, own))
-    made = await _hooked(frame, hooks, first)
+    made = await _hooked(frame, hooks.before_agent, first)
     if made is None:
         return None
-    kit = ChatKit(agent, made, middleware, agents)
+    kit = ChatKit(agent, made, hooks, agents)
     kit.note_changed(first.instruction, made.instruction)
     return kit
 
@@ -152,7 +149,7 @@ def _instruction_for_hooks(frame: AgentFrame, own: Instruction) -> str:
     The hooks' result stays the same until the agent has ended. Another process must arrive at the same result, even
     though the agent's own tools may have changed those values since.
     """
-    hooking = frame.hooks = frame.hooks or _hooks_frame(frame)
+    hooking = _hooks_frame(frame)
     memo = hooking.kept(FILLED)
     kept: dict[str, list[object]] = {} if memo is None else decoded(memo.result)
     read: dict[str, list[object]] = {}
@@ -170,8 +167,7 @@ def _instruction_for_hooks(frame: AgentFrame, own: Instruction) -> str:
 
 async def _hooked(frame: AgentFrame, hooks: tuple[Middleware, ...], setup: Setup) -> Setup | None:
     """Return what the hooks made of the setup; None if one of them waits."""
-    hooking = frame.hooks
-    assert hooking is not None
+    hooking = _hooks_frame(frame)
     if hooking.status == "waiting":
         return None
     if frame.scope.cancellation.mode is not None:
@@ -218,7 +214,10 @@ async def _changed(middleware: Middleware, setup: Setup) -> Setup:
 
 
 def _hooks_frame(frame: AgentFrame) -> HooksFrame:
-    hooks = HooksFrame(frame.scope, frame, HOOKS)
+    """Return the frame of the hooks, restored from its stored image or new."""
+    if isinstance(frame.beside, HooksFrame):
+        return frame.beside
+    hooks = frame.beside = HooksFrame(frame.scope, frame, HOOKS)
     image = frame.scope.dormant.bind(frame.path, HOOKS)
     if isinstance(image, UserImage):
         with Reading(frame.scope.session_id):

@@ -5,15 +5,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from adjourn._generics import Deps_contra, Out_co
-from adjourn.agents._frame import AgentFrame
 from adjourn.agents.agent import Agent
-from adjourn.graph._node import Plan
 
 from ._config import ChatConfig
-from ._loop import ChatFrame, ChatPlan
+from ._loop import ChatPlan
 
 
 class ChatModelAgent(ChatConfig[Deps_contra, Out_co], Agent[Deps_contra, Out_co]):
@@ -35,7 +31,6 @@ class ChatModelAgent(ChatConfig[Deps_contra, Out_co], Agent[Deps_contra, Out_co]
         abilities.
     max_iterations: the number of model calls in one turn after which the run fails; 20 by default.
     return_directly: names of tools whose result is the agent's answer, without asking the model again.
-    emit_internal_events: whether to emit the events of agents among `tools`.
     middleware: middleware around this agent, its model calls and its tool calls; the first is outermost.
     retry: when to retry a failed model call. By default it is tried up to three times if the provider reports too many
         requests, a server error or a broken connection; None is never.
@@ -51,7 +46,5 @@ class ChatModelAgent(ChatConfig[Deps_contra, Out_co], Agent[Deps_contra, Out_co]
         `Limits(calls_per_answer=...)`, 100 by default.
     """
 
-    frame_type: ClassVar[type[AgentFrame]] = ChatFrame
-
-    def make_plan(self) -> Plan:
+    def make_plan(self) -> ChatPlan:
         return ChatPlan(self)

@@ -13,23 +13,23 @@ from adjourn._engine.scope import Scope
 from adjourn.errors import UsageError
 from adjourn.events import Event
 from adjourn.graph._frame import Task
-from adjourn.middleware.hooks import for_agents_only
+from adjourn.middleware.hooks import Hooks
 from adjourn.tools import Tool
 
 
-def node_middleware(given: Sequence[Any], node: str) -> tuple[Any, ...]:
-    """Return the middleware of a node.
+def node_hooks(given: Sequence[Any], node: str) -> Hooks:
+    """Return the hooks of a node's middleware.
 
     Raises:
         UsageError: one of them is only for agents and would do nothing here.
     """
-    checked = check_middleware(given, f"Node '{node}'")
-    for each in for_agents_only(checked):
+    hooks = Hooks(check_middleware(given, f"Node '{node}'"))
+    for each in hooks.for_agents_only():
         raise UsageError(
             f"Node '{node}': the middleware {type(each).__name__} prepares an agent (`before_agent`), and a node is "
             "not an agent. Give it to a ChatModelAgent, and add that with add_agent_node."
         )
-    return checked
+    return hooks
 
 
 class NodeCaller:

@@ -13,7 +13,6 @@ from adjourn._engine.program import Program, ProgramFrame, Report
 from adjourn.graph._frame import Task
 from adjourn.graph._node import Plan, Shape
 from adjourn.graph._options import NodeSettings
-from adjourn.graph._results import interpret
 from adjourn.graph.schema import Schema
 from adjourn.graph.state import read
 from adjourn.messages import Message
@@ -91,7 +90,7 @@ class AgentNode(ProgramNode):
     def set_result(self, task: Task, child: ProgramFrame) -> None:
         report = child.report()
         if self.output is not None:
-            interpret(task, self.output(report))
+            task.set_result(self.output(report))
             return
         update: dict[str, Any] = {
             "last_response": report.output,
@@ -99,7 +98,7 @@ class AgentNode(ProgramNode):
         }
         if self.input is None:
             update |= {"user_input": "", "messages": self._joining(task, report)}
-        interpret(task, known_to(task, update))
+        task.set_result(known_to(task, update))
 
     def _joining(self, task: Task, report: Report) -> list[Message]:
         """Return what joins the conversation: the user's message, and the agent's messages after it."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from adjourn._calls.caller import Instruction, InstructionFunction, Kit, as_tools, middleware_around, with_own_ids
@@ -19,11 +20,11 @@ from adjourn.graph._node import Node, Shape
 from adjourn.graph._options import NodeSettings
 from adjourn.graph.schema import Schema
 from adjourn.messages import Message, RemoveAllMessages
-from adjourn.middleware.hooks import Middleware, having
+from adjourn.middleware.hooks import Hooks, Last, Middleware
 from adjourn.models import ChatModel, ModelRequest, resolve_model
 from adjourn.tools import Tool
 
-from ._caller import NodeCaller, node_middleware, tool_names
+from ._caller import NodeCaller, node_hooks, tool_names
 from ._conversation import (
     Input,
     call_ids,
@@ -78,11 +79,13 @@ class LLMNode(Node):
         self.instruction = instruction
         self.tools: tuple[Tool, ...] = as_tools(tools, name)
         self.key = user_input_key
-        self.middleware: tuple[Any, ...] = node_middleware(middleware, name)
-        self.hooks: tuple[Middleware, ...] = having(self.middleware, "wrap_node")
+        own = node_hooks(middleware, name)
+        self.middleware: tuple[Any, ...] = own.all
+        self.hooks: tuple[Middleware, ...] = own.wrap_node
         self.model_options: dict[str, Any] = _options(name, model_options)
         self._instruction = Instruction(instruction, f"The instruction of node '{name}'")
-        self._plain = Kit(name, self.tools, self.middleware)
+        self._plain = Kit(name, self.tools, own)
+        self._kits: Last[Kit] = Last()
 
     def problems(self, schema: Schema) -> Iterable[str]:
         yield from lacks_messages("LLM node", self.name, schema)
@@ -111,11 +114,12 @@ class LLMNode(Node):
         """Ask the model and return the update; the state is read field by field."""
         caller = NodeCaller(task)
         outer = middleware_around(task)
-        kit = Kit(self.name, self.tools, (*outer, *self.middleware), outer=len(outer)) if outer else self._plain
+        kit = self._kits.of(outer, partial(self._kit, outer)) if outer else self._plain
         read = self._read(task)
         messages = read.messages
-        if kit.before_model:
-            messages = await hooked(kit.before_model, "before_model", messages, kit)
+        hooks = kit.hooks
+        if hooks.before_model:
+            messages = await hooked(hooks.before_model, "before_model", messages, kit)
         # A node that has its own policy is tried again as a whole.
         asking = Asking(caller, kit, (self.model,), (MODEL_RETRY,) if self.options.retry is None else ())
 
@@ -123,12 +127,15 @@ class LLMNode(Node):
             return await self._request(task, kit, messages)
 
         after = [*messages, await asking.answer(request)]
-        if kit.after_model:
+        if hooks.after_model:
             # The hooks see the calls with the ids under which they will run.
             after[-1] = with_own_ids(after[-1], call_ids([*read.stored, *messages]))
-            after = await hooked(kit.after_model, "after_model", after, kit)
+            after = await hooked(hooks.after_model, "after_model", after, kit)
             asking.check_shown(after[-1])
         return self._written(task, caller, read, after)
+
+    def _kit(self, outer: tuple[Any, ...]) -> Kit:
+        return Kit(self.name, self.tools, Hooks((*outer, *self.middleware)), outer=len(outer))
 
     # Reading
 

@@ -20,10 +20,10 @@ from adjourn._engine.failures import LooseGate
 from adjourn._engine.program import Program, ProgramFrame, start
 from adjourn.errors import ProgramChanged, ReplayMismatch, StoreError
 from adjourn.graph._channels import ABSENT, Channel, LastChannel, MessagesChannel
-from adjourn.graph._frame import HANDLED, StepFrame, Task
+from adjourn.graph._frame import HANDLED, GraphFrame, Task
 from adjourn.graph._node import Node, Plan
 from adjourn.graph._options import NO_OPTIONS, NodeSettings
-from adjourn.graph._results import check_update, interpret
+from adjourn.graph._results import check_update
 from adjourn.graph.commands import Overwrite
 from adjourn.graph.schema import Schema
 from adjourn.graph.state import State, given, read
@@ -193,7 +193,7 @@ class SubgraphNode(ProgramNode):
     def open(self, task: Task) -> tuple[ProgramFrame, bool]:
         child, is_new = super().open(task)
         if self.output is None:
-            assert isinstance(child, StepFrame)
+            assert isinstance(child, GraphFrame)
             child.fields.exports = frozenset(task.graph.plan.schema.channels) & frozenset(self.plan.schema.channels)
         return child, is_new
 
@@ -205,7 +205,7 @@ class SubgraphNode(ProgramNode):
         # The value itself is shared: it is not an update for a reducer to apply to the child's initial value.
         return {name: Overwrite(value) for name, value in shared.items() if value is not ABSENT}
 
-    def set_result(self, task: Task, child: StepFrame) -> None:
+    def set_result(self, task: Task, child: GraphFrame) -> None:
         if self.output is None:
             task.writes = [
                 (name, value, False) for name in child.fields.updates for value in _updates(task, child, name)
@@ -214,7 +214,7 @@ class SubgraphNode(ProgramNode):
             return
         result = self.output(read(self.plan.schema, child.fields.values))
         # The child's state is not a state of this graph, for which only the differences would count.
-        interpret(task, dict(result) if isinstance(result, State) else result)
+        task.set_result(dict(result) if isinstance(result, State) else result)
 
     def _check_writes(self, task: Task) -> None:
         """Check what the subgraph did not check itself: fields that have another type here, if it checked any."""
@@ -222,10 +222,10 @@ class SubgraphNode(ProgramNode):
         for name, value, _ in task.writes:
             is_checked = theirs.channels[name].checks and ours.types[name] == theirs.types[name]
             if ours.channels[name].checks and not is_checked:
-                check_update(task, ours.channels[name], value)
+                check_update(task.node, ours.channels[name], value)
 
 
-def _updates(task: Task, child: StepFrame, name: str) -> list[Any]:
+def _updates(task: Task, child: GraphFrame, name: str) -> list[Any]:
     # A field that the parent replaces gets the child's final value; one that it reduces gets every update.
     replaces = type(task.graph.plan.schema.channels[name]) in (Channel, LastChannel)
     return [child.fields.values[name]] if replaces else child.fields.updates[name]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeGuard, cast
 
 from msgspec.structs import replace
@@ -26,10 +27,10 @@ from adjourn.graph._node import Node, Shape
 from adjourn.graph._options import NodeSettings
 from adjourn.graph.schema import Schema
 from adjourn.messages import Message, ToolCall
-from adjourn.middleware.hooks import Middleware, having
+from adjourn.middleware.hooks import Hooks, Last, Middleware, having
 from adjourn.tools import Tool
 
-from ._caller import NodeCaller, node_middleware, tool_names
+from ._caller import NodeCaller, node_hooks, tool_names
 from ._conversation import call_ids, history, known_to, lacks_messages
 from .function import check_no_graph
 
@@ -68,18 +69,20 @@ class ToolsNode(Node):
         self.max_calls = max_calls
         self.on_error: OnError = on_error
         self.on_unknown: OnUnknown = on_unknown
-        self.middleware: tuple[Any, ...] = node_middleware(middleware, name)
-        self.hooks: tuple[Middleware, ...] = having(self.middleware, "wrap_node")
-        for each in having(self.middleware, "check_own_tools"):
+        own = node_hooks(middleware, name)
+        self.middleware: tuple[Any, ...] = own.all
+        self.hooks: tuple[Middleware, ...] = own.wrap_node
+        for each in own.check_own_tools:
             each.check_own_tools(self.tools)
-        self._plain = self._kit(self.middleware, 0)
+        self._plain = self._kit(())
+        self._kits: Last[Kit] = Last()
 
-    def _kit(self, middleware: tuple[Any, ...], outer: int) -> Kit:
+    def _kit(self, outer: tuple[Any, ...]) -> Kit:
         return Kit(
             self.name,
             self.tools,
-            middleware,
-            outer=outer,
+            Hooks((*outer, *self.middleware)),
+            outer=len(outer),
             on_error=self.on_error,
             on_unknown=self.on_unknown,
         )
@@ -132,7 +135,7 @@ class ToolsNode(Node):
         """Run the calls and return their results; the state is read field by field."""
         caller = NodeCaller(task)
         outer = middleware_around(task)
-        kit = self._kit((*outer, *self.middleware), len(outer)) if outer else self._plain
+        kit = self._kits.of(outer, partial(self._kit, outer)) if outer else self._plain
         asking = self._asking(history(task))
         ends = await self._ends(caller, kit, asking.calls[: self.max_calls])
         ends += [(self._surplus(call), None) for call in asking.calls[len(ends) :]]

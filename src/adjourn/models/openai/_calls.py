@@ -64,6 +64,7 @@ class _Call:
         self.name = ""
         self.extra: dict[str, Any] = {}
         self._written: list[str] = []
+        self._last = ""  # the end of what is not blank in them
         self._characters = Characters()
         self._held = ""
         self._looked = 0  # characters that were parsed to see whether they are a whole object
@@ -94,7 +95,9 @@ class _Call:
     def rest(self) -> ToolCallChunk | None:
         """Return the empty arguments that were held back, if there were no others."""
         held, self._held = self._held, ""
-        self._written += [held] if held else []
+        if held:
+            self._written.append(held)
+            self._last = held.rstrip()
         return ToolCallChunk(index=self.place, arguments=held) if held else None
 
     def _more_of_name(self, name: str) -> str:
@@ -113,6 +116,7 @@ class _Call:
         if self._held or not arguments:
             return ""
         self._written.append(arguments)
+        self._last = arguments.rstrip() or self._last
         return arguments
 
     @property
@@ -130,8 +134,7 @@ class _Call:
         """Whether the arguments so far are a whole JSON object."""
         if self._held:
             return True
-        last = next((each for each in reversed(self._written) if not each.isspace()), "")
-        if not last.rstrip().endswith(("}", '}"')):  # parsing all of them with every piece would take quadratic time
+        if not self._last.endswith(("}", '}"')):  # parsing all of them with every piece would take quadratic time
             return False
         if self._looked > _LOOKED:
             return False
@@ -172,7 +175,7 @@ class Calls:
 
     def streamed(self, pieces: Sequence[CallPiece]) -> tuple[ToolCallChunk, ...]:
         """Return pieces that came together, with the numbers of their calls, and ids and names only once."""
-        named: list[_Call] = []  # calls that a piece of these has named
+        named: set[_Call] = set()  # calls that a piece of these has named
         chunks: list[ToolCallChunk] = []
         for piece in pieces:
             call = self._call_of(piece)
@@ -184,7 +187,7 @@ class Calls:
             if call.id:
                 self._by_id[call.id] = call
             if piece.name:
-                named.append(call)
+                named.add(call)
         return tuple(chunks)
 
     def whole(self, pieces: Sequence[CallPiece]) -> tuple[ToolCallChunk, ...]:

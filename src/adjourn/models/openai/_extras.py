@@ -29,16 +29,19 @@ class Details:
     def __init__(self) -> None:
         self._name: str | None = None
         self._whole: dict[str, Any] = {}
+        self._details: list[Any] = []
+        self._places: dict[str, int] = {}  # where the detail with an index and type is
+        self._written: dict[tuple[int, str], list[str]] = {}  # the pieces of the texts of details
 
     def read(self, content: Json, *, is_whole: bool) -> str:
         """Return the reasoning in a piece, and keep what must be sent back."""
         details: object = content.get("reasoning_details")
         if isinstance(details, list):
-            new = cast("list[object]", details)
-            if is_whole:
-                self._whole["reasoning_details"] = new
-            else:
-                _join(self._whole.setdefault("reasoning_details", []), new)
+            if is_whole:  # It takes the place of what was streamed.
+                self._details, self._places, self._written = [], {}, {}
+            self._whole["reasoning_details"] = self._details
+            for piece in cast("list[object]", details):
+                self._add(piece, is_whole=is_whole)
         for name in _WHOLE[1:]:
             if content.get(name):
                 self._whole[name] = content[name]
@@ -48,8 +51,42 @@ class Details:
                 return text
         return text_in(cast("object", details)) if isinstance(details, list) else ""
 
+    def _add(self, piece: object, *, is_whole: bool) -> None:
+        """Add a piece of the details: one that continues an earlier one becomes part of it."""
+        if not isinstance(piece, Mapping):
+            self._details.append(piece)
+            return
+        new = cast("Json", piece)
+        key = None if new.get("index") is None else f"{new['index']!r} {new.get('type')!r}"
+        if is_whole:
+            place = None
+        elif key is not None:
+            place = self._places.get(key)
+        else:
+            place = len(self._details) - 1 if self._details and _continues(self._details[-1], new) else None
+        if place is not None:
+            self._merge(place, new)
+            return
+        if key is not None:
+            self._places[key] = len(self._details)
+        self._details.append(dict(new))
+
+    def _merge(self, place: int, new: Json) -> None:
+        # Changed in place, and texts are joined at the end: copying all of it with every piece would take for ever.
+        old = self._details[place]
+        for key, value in new.items():
+            if value is None:
+                continue
+            if key in _JOINED and isinstance(value, str) and isinstance(old.get(key), str):
+                self._written.setdefault((place, key), [old[key]]).append(value)
+            else:
+                self._written.pop((place, key), None)
+                old[key] = value
+
     def extra(self, *, in_text: bool) -> Json | None:
         """Return the `extra` of the message; `in_text` says that its reasoning was part of the text."""
+        for (place, key), pieces in self._written.items():
+            self._details[place][key] = "".join(pieces)
         found = {name: value for name, value in self._whole.items() if _can_be_stored(value)}
         if self._name is not None and not in_text and "reasoning_details" not in found:
             found[REASONING_IN] = self._name
@@ -82,27 +119,6 @@ def _can_be_stored(value: object) -> bool:
     return True
 
 
-def _join(details: list[Any], new: list[object]) -> None:
-    """Add new pieces to details: those that continue an earlier one become part of it."""
-    for piece in new:
-        place = _place(details, cast("Json", piece)) if isinstance(piece, Mapping) else None
-        if place is None:
-            details.append(piece)
-        else:
-            details[place] = _merged(details[place], cast("Json", piece))
-
-
-def _place(details: list[Any], piece: Json) -> int | None:
-    """Return where the detail is that a piece continues: the one with its index and type, or the last one."""
-    if piece.get("index") is None:
-        return len(details) - 1 if details and _continues(details[-1], piece) else None
-    for place in range(len(details) - 1, -1, -1):  # nearly always the last one
-        old = details[place]
-        if isinstance(old, Mapping) and all(cast("Json", old).get(key) == piece.get(key) for key in ("index", "type")):
-            return place
-    return None
-
-
 def _continues(old: object, piece: Json) -> bool:
     """Return whether a piece without an index goes on with the words of the one before it."""
     if not isinstance(old, Mapping):
@@ -111,11 +127,3 @@ def _continues(old: object, piece: Json) -> bool:
     is_same = last.get("type") == piece.get("type") and piece.get("id") in (None, last.get("id"))
     has_words = any(isinstance(last.get(key), str) and isinstance(piece.get(key), str) for key in _JOINED)
     return is_same and has_words and last.get("index") is None and not last.get("signature")
-
-
-def _merged(old: Json, new: Json) -> dict[str, Any]:
-    merged = {**old, **{key: value for key, value in new.items() if value is not None}}
-    for key in _JOINED:
-        if isinstance(old.get(key), str) and isinstance(new.get(key), str):
-            merged[key] = old[key] + new[key]
-    return merged

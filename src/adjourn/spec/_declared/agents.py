@@ -87,7 +87,7 @@ class AgentSpec(Part, tag_field="type", frozen=True, kw_only=True):
     caller_values: list[ValueName] = []
     interrupt: InterruptSpec = InterruptSpec()
     checkpoint: CheckpointSpec | None = None
-    on_busy: Literal["error", "queue", "cancel", "rollback"] = "error"
+    on_busy: Literal["error", "queue", "cancel"] = "error"
     on_pending: Literal["error", "abandon", "finish"] = "error"
     answer_pending: bool = False
 
@@ -107,7 +107,6 @@ class ChatSpec(AgentSpec, frozen=True, kw_only=True):
     on_tool_error: what happens when a tool fails.
     on_unknown_tool: what happens when the model calls a tool that does not exist.
     disallow_transfer_to_parent: whether to forbid handing back to the agent that handed over.
-    emit_internal_events: whether to report what agents among the tools do.
     limits: limits on one turn.
     """
 
@@ -123,7 +122,6 @@ class ChatSpec(AgentSpec, frozen=True, kw_only=True):
     on_tool_error: Literal["tell", "tell_type", "raise"] = "tell"
     on_unknown_tool: Literal["tell", "raise"] = "tell"
     disallow_transfer_to_parent: bool = False
-    emit_internal_events: bool = False
     limits: LimitsSpec | None = None
 
 
@@ -151,12 +149,14 @@ class DeepAgentSpec(ChatSpec, tag="deep_agent", frozen=True, kw_only=True):
     agents: agents that it can give tasks to.
     sub_agents: agents that it can hand the conversation over to.
     general_purpose: whether there is also one for any task, with the same tools.
+    emit_internal_events: whether to report what these agents do.
     files: memory for files that are stored with the session, or a folder, relative to the folder of agents.
     """
 
     agents: list[AgentRef] = []
     sub_agents: list[AgentRef] = []
     general_purpose: bool = True
+    emit_internal_events: bool = False
     files: Literal["memory"] | FolderSpec | None = None
 
 

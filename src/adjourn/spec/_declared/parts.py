@@ -100,6 +100,7 @@ class ToolSpec(Part, frozen=True, kw_only=True):
     max_result: how many characters of a result the model sees.
     tags: the tags of the questions that are asked about its calls.
     full_history: whether an agent sees the conversation of the one that calls it.
+    emit_internal_events: whether to report what an agent does.
     """
 
     ref: PythonRef | None = None
@@ -114,6 +115,7 @@ class ToolSpec(Part, frozen=True, kw_only=True):
     max_result: Count | None = None
     tags: Texts | None = None
     full_history: bool | None = None
+    emit_internal_events: bool | None = None
 
 
 Tools: TypeAlias = list[PythonRef | ToolSpec]

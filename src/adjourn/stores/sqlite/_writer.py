@@ -59,6 +59,15 @@ class Writer:
     writes gains nothing by that and would pay for two thread switches a step; so while nobody else writes, its writes
     are done at once on its own thread, unless the disk was recently slow or the file locked. The run must yield
     to others on its loop now and then: once one of them also writes, nobody is alone.
+
+    Between two calls:
+
+    - `_gate` guards `_inbox`, `_thread`, `_leaving` and `_accepted`. `_disk` guards the connection: the thread and
+      a lone run use it in turn. A lone run never waits for it: it goes through the thread instead.
+    - While `_accepted` equals `_settled`, no write waits in the thread or is under way there. A lone run reads both
+      without a lock. It may miss a write that another thread has just given, which is as if it had come first.
+    - `_session` and `_task` only say whether a run is alone. They may be stale: then a write costs two thread switches.
+    - A thread that was stopped does what it accepted. The next one waits for its end, so no write overtakes another.
     """
 
     def __init__(
