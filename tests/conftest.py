@@ -89,7 +89,7 @@ def buffer(monkeypatch: pytest.MonkeyPatch) -> Buffer:
     """Let a test say how many events readers hold."""
 
     def limit(events: int) -> None:
-        monkeypatch.setattr("adjourn.runner._reading.BUFFER", events)
+        monkeypatch.setattr("adjourn.runner._reader.WAITING", events)
 
     return limit
 

@@ -56,7 +56,7 @@ ALIASES = {
     "ScriptItem": "What a `ScriptedModel` can be given: a text, a message, tool calls, chunks, an error or a function.",
     "START": "Where a graph begins, as a source of edges.",
     "Status": "The status of a session: queued, running, waiting, failed, cancelled or done.",
-    "Watched": "What somebody who watches a session reads.",
+    "Watched": "What a `Reader` reads.",
     "Yielded": "What a custom agent may yield.",
 }
 

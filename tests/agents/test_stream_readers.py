@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import TypeVar
 
 import pytest
 
-from adjourn import ChatModelAgent, Delta, Retry, Runner
+from adjourn import ChatModelAgent, Delta, Retry, Run, Runner
 from adjourn.errors import ModelError
 from adjourn.events import Event, Retrying
 from adjourn.models import Chunk
 from adjourn.stores import Store
-from adjourn.testing import ScriptedModel
+from adjourn.stores.kit import StoreQuery
+from adjourn.testing import FaultStore, ScriptedModel
 from tests.conftest import Buffer
+from tests.runner.stores import READS
+
+T = TypeVar("T")
 
 PIECES = [Chunk(text=f"word{number} ") for number in range(1000)]
 TEXT = "".join(piece.text for piece in PIECES)
@@ -60,3 +66,47 @@ async def test_a_slow_reader_is_told_that_a_text_is_void(store: Store, buffer: B
         events.append(event)
         await asyncio.sleep(0)
     assert told(events) == TEXT
+
+
+class Held(FaultStore):
+    """A store that takes its time to read events."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner, fail_at=0, times=0)
+        self.reached, self.may_go = asyncio.Event(), asyncio.Event()
+
+    async def read(self, query: StoreQuery[T]) -> T:
+        if READS.get(type(query)) == "events":
+            self.reached.set()
+            await self.may_go.wait()
+        return await super().read(query)
+
+
+class Teller:
+    """A model that writes its pieces once it may."""
+
+    def __init__(self) -> None:
+        self.is_there, self.may_go = asyncio.Event(), asyncio.Event()
+
+    async def stream(self, request: object) -> AsyncIterator[Chunk]:
+        self.is_there.set()
+        await self.may_go.wait()
+        for piece in PIECES[:100]:
+            yield piece
+
+
+async def test_pieces_that_come_while_the_log_is_read_are_not_lost(store: Store):  # rule A11
+    held, model = Held(store), Teller()
+    run = Runner(ChatModelAgent("Teller", model=model), store=held).run("Tell me", session_id="s")
+    first = asyncio.create_task(read(run))
+    await model.is_there.wait()
+    second = asyncio.create_task(read(run))
+    await held.reached.wait()
+    model.may_go.set()
+    events = await first
+    held.may_go.set()
+    assert told(await second) == told(events) == "".join(piece.text for piece in PIECES[:100])
+
+
+async def read(run: Run) -> list[Event]:
+    return [event async for event in run]

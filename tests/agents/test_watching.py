@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
 
 from adjourn import ChatModelAgent, Delta, Retry, Run, Runner, ToolCall, interrupt, tool
+from adjourn._drafts import Draft, Drafts, drafts_of
 from adjourn.errors import InputWithdrawn, ModelError, UsageError
 from adjourn.events import Done, Event, Interrupted, MessageEvent
 from adjourn.models import Chunk, ToolCallChunk
-from adjourn.runner import CaughtUp, Draft, Watch, Watched
+from adjourn.runner import CaughtUp, Reader, Watched
 from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 from tests.conftest import Buffer
@@ -33,10 +35,28 @@ class Teller:
             yield piece
 
 
+class Drafting(Runner):
+    """A runner as a server has it: it keeps what its runs are writing."""
+
+    def __init__(self, agent: Any, **options: Any) -> None:
+        super().__init__(agent, **options)
+        self._live.listen = Drafts
+
+
+async def items_of(reader: Reader) -> AsyncGenerator[Watched | Draft]:
+    """What a server makes of it: a reader that has caught up gets what is being written."""
+    async with contextlib.aclosing(reader.items()) as items:
+        async for item in items:
+            drafts = drafts_of(reader.listener) if isinstance(item, CaughtUp) else []
+            yield item
+            for draft in drafts:
+                yield draft
+
+
 WORDS = [Chunk(text=f"word{number} ") for number in range(10)]
 
 
-def shown(items: list[Watched]) -> str:
+def shown(items: list[Watched | Draft]) -> str:
     """What is on the screen of somebody who replaces a text by its draft, and adds the pieces that follow."""
     text = ""
     for item in items:
@@ -50,12 +70,12 @@ def shown(items: list[Watched]) -> str:
     return text
 
 
-def kinds(items: list[Watched]) -> list[str]:
+def kinds(items: list[Watched | Draft]) -> list[str]:
     return [type(item).__name__ for item in items]
 
 
-async def read(watch: Watch) -> list[Watched]:
-    return [item async for item in watch.items()]
+async def read(watch: Reader) -> list[Watched | Draft]:
+    return [item async for item in items_of(watch)]
 
 
 async def started(run: Run) -> Run:
@@ -65,7 +85,7 @@ async def started(run: Run) -> Run:
 
 
 async def test_who_watches_from_the_beginning_reads_every_piece(store: Store):  # rule V1
-    runner = Runner(ChatModelAgent("Teller", model=ScriptedModel([WORDS, WORDS])), store=store, drafts=True)
+    runner = Drafting(ChatModelAgent("Teller", model=ScriptedModel([WORDS, WORDS])), store=store)
     for _ in range(2):  # In the second turn, there is a log of the first one.
         run = await started(runner.run("Tell me", session_id="s"))
         watch = run.watch()
@@ -79,13 +99,13 @@ async def test_who_watches_from_the_beginning_reads_every_piece(store: Store):  
 
 async def test_who_comes_in_the_middle_gets_the_text_so_far(store: Store):  # rule V3
     model = Teller(WORDS, 5)
-    runner = Runner(ChatModelAgent("Teller", model=model), store=store, drafts=True)
+    runner = Drafting(ChatModelAgent("Teller", model=model), store=store)
     run = await started(runner.run("Tell me", session_id="s"))
     await model.is_there.wait()
     attached = runner.attach("s")
     await attached.start()
-    items: list[Watched] = []
-    async for item in attached.watch().items():
+    items: list[Watched | Draft] = []
+    async for item in items_of(attached.watch()):
         items.append(item)
         if isinstance(item, Draft):
             assert item.text == "word0 word1 word2 word3 word4 "
@@ -101,14 +121,14 @@ async def test_who_comes_in_the_middle_gets_the_text_so_far(store: Store):  # ru
 async def test_a_draft_is_void_when_the_model_is_asked_again(store: Store):  # rule A9
     script = [[*WORDS, ModelError("cut off")], WORDS[:3]]
     agent = ChatModelAgent("Teller", model=ScriptedModel(script), retry=Retry(attempts=2, on=ModelError, backoff=60.0))
-    runner = Runner(agent, store=store, drafts=True)
+    runner = Drafting(agent, store=store)
     run = await started(runner.run("Tell me", session_id="s"))
-    async for item in run.watch().items():
+    async for item in items_of(run.watch()):
         if type(item).__name__ == "Retrying":
             break
     attached = runner.attach("s")
     await attached.start()
-    async for item in attached.watch(stay=True).items():
+    async for item in items_of(attached.watch(stay=True)):
         assert not isinstance(item, Draft)
         if isinstance(item, CaughtUp):
             break
@@ -128,12 +148,12 @@ async def test_a_call_that_a_model_is_writing_is_in_the_draft(store: Store):  # 
         return f"paid {cents}"
 
     model = Teller(pieces, 2)
-    runner = Runner(ChatModelAgent("Payer", model=model, tools=[pay], max_iterations=1), store=store, drafts=True)
+    runner = Drafting(ChatModelAgent("Payer", model=model, tools=[pay], max_iterations=1), store=store)
     run = await started(runner.run("Pay", session_id="s"))
     await model.is_there.wait()
     attached = runner.attach("s")
     await attached.start()
-    async for item in attached.watch().items():
+    async for item in items_of(attached.watch()):
         if isinstance(item, Draft):
             assert item.text == "Well. "
             assert [(call.id, call.name, call.arguments) for call in item.tool_calls] == [("c1", "pay", '{"cents": ')]
@@ -144,12 +164,12 @@ async def test_a_call_that_a_model_is_writing_is_in_the_draft(store: Store):  # 
 async def test_a_watcher_of_another_process_reads_what_is_stored_and_follows(store: Store):  # rules V3, V10
     model = Teller(WORDS, 5)
     await started(Runner(ChatModelAgent("Teller", model=model), store=store).run("Tell me", session_id="s"))
-    other = Runner(ChatModelAgent("Teller", model=ScriptedModel([])), store=store, drafts=True)
+    other = Drafting(ChatModelAgent("Teller", model=ScriptedModel([])), store=store)
     await model.is_there.wait()
     attached = other.attach("s")
     await attached.start()
-    items: list[Watched] = []
-    async for item in attached.watch().items():
+    items: list[Watched | Draft] = []
+    async for item in items_of(attached.watch()):
         items.append(item)
         if isinstance(item, CaughtUp):
             model.may_go.set()
@@ -168,10 +188,10 @@ async def test_a_slow_watcher_has_the_whole_text_in_the_end(store: Store, size: 
     calls = [ToolCall(id=f"c{number}", name="ask", arguments={}) for number in range(8)]
     agent = ChatModelAgent("Teller", model=ScriptedModel([calls, WORDS]), tools=[ask])
     buffer(size)
-    runner = Runner(agent, store=store, drafts=True)
+    runner = Drafting(agent, store=store)
     run = await started(runner.run("Tell me", session_id="s"))
-    items: list[Watched] = []
-    async for item in run.watch().items():
+    items: list[Watched | Draft] = []
+    async for item in items_of(run.watch()):
         items.append(item)
         await asyncio.sleep(0)
     numbers = [item.seq for item in items if not isinstance(item, Draft | CaughtUp) and item.seq is not None]
@@ -191,9 +211,9 @@ async def test_who_stays_reads_one_turn_after_another(store: Store):  # rules V3
     result = await runner.run("Book", session_id="s")
     attached = runner.attach("s")
     await attached.start()
-    items: list[Watched] = []
+    items: list[Watched | Draft] = []
     going_on: asyncio.Task[Any] | None = None
-    async for item in attached.watch(stay=True).items():
+    async for item in items_of(attached.watch(stay=True)):
         items.append(item)
         if isinstance(item, CaughtUp):
             going_on = asyncio.ensure_future(runner.resume("s", {result.interrupts[0].id: "yes"}))
@@ -206,7 +226,7 @@ async def test_who_stays_reads_one_turn_after_another(store: Store):  # rules V3
 
 
 async def test_nothing_to_wait_for_ends_after_what_is_stored(store: Store):  # rule V10
-    runner = Runner(ChatModelAgent("Teller", model=ScriptedModel(["Hello"])), store=store, drafts=True)
+    runner = Drafting(ChatModelAgent("Teller", model=ScriptedModel(["Hello"])), store=store)
     result = await runner.run("Tell me", session_id="s")
     attached = runner.attach("s", after=10_000)
     await attached.start()
@@ -228,11 +248,11 @@ async def test_a_run_is_started_before_it_is_watched(store: Store):
 
 async def test_leaving_stops_nothing(store: Store):  # rules V3, V10
     model = Teller(WORDS, 5)
-    runner = Runner(ChatModelAgent("Teller", model=model), store=store, drafts=True)
+    runner = Drafting(ChatModelAgent("Teller", model=model), store=store)
     run = await started(runner.run("Tell me", session_id="s"))
     seen: list[Event] = []
     watch = run.watch()
-    items = watch.items()
+    items = items_of(watch)
     async for item in items:
         if isinstance(item, Delta):
             seen.append(item)
@@ -250,7 +270,7 @@ async def test_the_turn_of_an_input_is_followed_from_its_beginning(store: Store)
         def stream(self, request: Any) -> AsyncIterator[Chunk]:
             return next(models).stream(request)
 
-    runner = Runner(ChatModelAgent("Teller", model=Both()), store=store, drafts=True)
+    runner = Drafting(ChatModelAgent("Teller", model=Both()), store=store)
     run = await started(runner.run("Tell me", session_id="s"))
     await first.is_there.wait()
     submitted = await runner.submit("Tell me more", session_id="s")
@@ -260,8 +280,8 @@ async def test_the_turn_of_an_input_is_followed_from_its_beginning(store: Store)
     await run
     await second.is_there.wait()
     await waiting
-    items: list[Watched] = []
-    async for item in attached.watch().items():
+    items: list[Watched | Draft] = []
+    async for item in items_of(attached.watch()):
         items.append(item)
         if isinstance(item, Draft | Delta):
             second.may_go.set()
@@ -286,7 +306,7 @@ async def test_an_input_that_is_withdrawn_has_no_turn_to_follow(store: Store):  
 
 async def test_who_comes_back_to_a_run_that_ends_meanwhile_is_told_to_have_caught_up(store: Store):  # rule V10
     teller = Teller(WORDS, at=5)
-    runner = Runner(ChatModelAgent("Teller", model=teller), store=store, drafts=True)
+    runner = Drafting(ChatModelAgent("Teller", model=teller), store=store)
     run = await started(runner.run("Tell me", session_id="s"))
     await teller.is_there.wait()
     attached = runner.attach("s")

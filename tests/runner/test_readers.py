@@ -16,6 +16,7 @@ from adjourn.testing import FaultStore
 from tests.conftest import Buffer
 
 from .programs import FINAL, Gate, asking, begin, held, kinds, line, step, steps, turns
+from .stores import ReadStore
 
 NAMES = [f"n{number}" for number in range(20)]
 
@@ -80,6 +81,22 @@ async def test_a_reader_who_stands_still_costs_no_more_than_the_buffer(store: St
     assert sum(len(queue.events) for queue in run._readers.queues) <= 4  # pyright: ignore[reportPrivateUsage]  # the memory that a stalled reader holds
     data = [getattr(event, "data", None) async for event in events]
     assert [value for value in data if value is not None] == list(range(500))
+
+
+async def test_a_reader_who_keeps_up_never_looks_into_the_log(store: Store):
+    class Hearing:
+        def note(self, event: Event) -> None:
+            pass
+
+    reads = ReadStore(store)
+    graph = steps(*NAMES, store=reads)
+    for _ in range(2):  # In the second turn, there is a log of the first one.
+        assert isinstance((await read_slowly(graph.run({}, session_id="s"), 0))[-1], Done)
+    graph._live.listen = Hearing  # pyright: ignore[reportPrivateUsage]  # as a server does
+    async with graph.run({}, session_id="s") as run:
+        await run.start()
+        assert isinstance([item async for item in run.watch().items()][-1], Done)
+    assert not reads.rows["events"]
 
 
 async def test_a_slow_reader_of_a_failing_run_is_told_and_then_it_raises(store: Store, buffer: Buffer):

@@ -2,14 +2,15 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from adjourn import Run
+from adjourn import ChatModelAgent, Delta, Run, Runner
 from adjourn.errors import Conflict
 from adjourn.events import Done, Event
+from adjourn.models import Chunk
 from adjourn.runner._heartbeat import Heartbeat
 from adjourn.stores import MemoryStore, SessionRef, Store
 from adjourn.stores.kit import GetHead
@@ -225,6 +226,38 @@ async def test_a_slow_reader_and_a_fast_one_both_get_every_event(store: Store, b
 
     fast, _ = await asyncio.gather(events_of(run), read_slowly(run))
     assert numbers(fast) == numbers(slow) == list(range(1, len(numbers(fast)) + 1))
+
+
+class Teller:
+    """A model that writes one text in many pieces, once it may."""
+
+    def __init__(self) -> None:
+        self.may_go = asyncio.Event()
+
+    async def stream(self, request: object) -> AsyncIterator[Chunk]:
+        await self.may_go.wait()
+        for number in range(3000):
+            yield Chunk(text=f"{number} ")
+            if number % 20 == 0:
+                await asyncio.sleep(0)
+
+
+async def test_a_slow_reader_on_another_loop_gets_every_piece(store: Store, buffer: Buffer):  # rules A11, A14
+    buffer(1)
+    model, loop = Teller(), asyncio.get_running_loop()
+    run = Runner(ChatModelAgent("Teller", model=model), store=store).run("Tell me", session_id="s")
+
+    async def read() -> str:
+        text = ""
+        async for event in run:
+            loop.call_soon_threadsafe(model.may_go.set)
+            text += event.text if isinstance(event, Delta) else ""
+        return text
+
+    here = asyncio.create_task(events_of(run))
+    await turns()
+    assert await on_another_loop(read) == "".join(f"{number} " for number in range(3000))
+    assert isinstance((await here)[-1], Done)
 
 
 async def test_who_reads_a_run_again_gets_what_is_stored_of_it(store: Store):  # rule A11

@@ -58,7 +58,6 @@ WRONG: dict[str, list[Any]] = {
     "max_concurrency": ["x", 0, 1.5, True, [2]],
     "lease_ttl": ["x", 0, -1, None, True, float("nan")],
     "store_timeout": ["30", 0, None, [1]],
-    "drafts": ["no", 0, None],
     "max_session_bytes": ["x", 0, 1.5, None, True, 2**40],
     "clock": [5, "now"],
     "new_id": ["id", 7],

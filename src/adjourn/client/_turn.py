@@ -7,13 +7,14 @@ from collections.abc import AsyncGenerator, Iterator
 
 import msgspec
 
+from adjourn._drafts import Draft
 from adjourn.events import FINAL, CheckpointSaved, Event, Final, Interrupt, Interrupted
 from adjourn.stores.types import Status
 
 from ._http import Lost, Patience, Server, session_path
 from ._sse import Frame
 from ._texts import Texts
-from ._wire import CaughtUp, Closing, Draft, run_item, with_infos
+from ._wire import CaughtUp, Closing, run_item, with_infos
 
 _SETTLED = frozenset[Status]({"waiting", "cancelled", "done"})
 """Of sessions in which nothing goes on."""

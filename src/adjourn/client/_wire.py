@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
+from adjourn._drafts import Draft
 from adjourn._engine.record import APPROVALS
-from adjourn.events import Event, Interrupt, Interrupted, ToolCallPiece
+from adjourn.events import Event, Interrupt, Interrupted
 from adjourn.messages import Message
 from adjourn.sessions import AuditEntry, Checkpoint, QuestionAsked, SessionEnded, Tree
 from adjourn.stores.types import CheckpointRow, Header, Outcome, Status
@@ -214,19 +215,6 @@ class Audit(msgspec.Struct):
 
 
 # Frames of streams
-
-
-class Draft(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="draft"):
-    """What has been written so far of a message, or with `call_id` of a tool's output."""
-
-    agent: str = ""
-    path: tuple[str, ...] = ()
-    address: str = ""
-    message_id: str | None = None
-    call_id: str | None = None
-    text: str = ""
-    reasoning: str = ""
-    tool_calls: tuple[ToolCallPiece, ...] = ()
 
 
 class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="caught_up"):

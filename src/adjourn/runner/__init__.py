@@ -2,12 +2,11 @@
 
 from adjourn.sessions import Checkpoint, Diff, SessionStatus, Tree
 
-from ._drafts import Draft
 from ._notices import NoticeKind, Notify, Occasion
 from ._opening import TurnOptions
 from ._queue import Submission
+from ._reader import CaughtUp, Reader, Watched
 from ._settings import Options, ProgramOptions
-from ._watching import CaughtUp, Watch, Watched
 from .agent_options import CALLS_PER_ANSWER, AgentOptions, Limits
 from .result import RunResult
 from .run import Run
@@ -20,13 +19,13 @@ __all__ = [
     "CaughtUp",
     "Checkpoint",
     "Diff",
-    "Draft",
     "Limits",
     "NoticeKind",
     "Notify",
     "Occasion",
     "Options",
     "ProgramOptions",
+    "Reader",
     "Run",
     "RunResult",
     "Runner",
@@ -34,7 +33,6 @@ __all__ = [
     "Submission",
     "Tree",
     "TurnOptions",
-    "Watch",
     "Watched",
     "Worker",
     "WorkerCounts",

@@ -1,16 +1,13 @@
-"""Runs that somebody else drives: following them, their results, and stopping them."""
+"""Runs that other processes drive: following them, their results, and stopping them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Literal
-
-import msgspec
 
 from adjourn._engine.entry import check_not_own
 from adjourn._text import undotted
 from adjourn.errors import (
-    CheckpointCorrupt,
     CheckpointNotFound,
     Conflict,
     ProgramChanged,
@@ -19,32 +16,21 @@ from adjourn.errors import (
     UnfinishedRun,
     UsageError,
 )
-from adjourn.events import FINAL, Done, Event, Failed, Interrupted, is_muted
+from adjourn.events import Event, Failed
 from adjourn.sessions._fork import cancel
-from adjourn.sessions._log import read_events
-from adjourn.sessions._news import news_of
-from adjourn.sessions._span import Span, final_state, open_at, spans
 from adjourn.sessions._status import owner_of
-from adjourn.stores.kit import Cancel, GetHead, ListEvents
+from adjourn.stores.kit import Cancel, GetHead
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Head, SessionRef
 
 from ._driving import stored_result
 from ._editing import Editor
 from ._live import TRIES, LiveSessions
+from ._reader import Reader, Watched, logged
 from .result import RunResult
 
 CancelMode = Literal["now", "after_model", "after_tools", "after_step"]
 MODES = ("now", "after_model", "after_tools", "after_step")
-
-POLL = (0.01, 0.25)
-"""Seconds between polls of a session that somebody else runs: the first and the longest."""
-
-NET = 1.0
-"""Seconds between polls if the store gives hints, which may be lost; that an owner dies is never hinted at."""
-
-PAGES = (100, 6400)
-"""Records whose events are read at once: at first, and at most."""
 
 
 def check_mode(mode: str) -> None:
@@ -71,100 +57,18 @@ class RunFollower:
             raise CheckpointNotFound(ref.id)
         check_not_own(ref.id, head.owner)
 
-    async def follow(
-        self, ref: SessionRef, after: int, since: int | None, *, whole: bool = True
-    ) -> AsyncGenerator[Event]:
-        """Yield the stored events after a number, until the run that is live now (or was live at `since`) has ended.
-
-        `whole` is as for `logged`.
-        """
-        async with news_of(self._store, (ref.app, ref.id)) as news:
-            head = await self._store.read(GetHead(ref))
-            since = since if since is not None else head.seq if head else 0
-            pause = POLL[0]
-            while head is not None:
-                found = False
-                async for event in self.logged(ref, after, whole=whole):
-                    after, found = event.seq or after, True
-                    yield event
-                    if after > since and isinstance(event, FINAL):
-                        return
-                if not found and owner_of(head) is None and head.status != "queued":
-                    return
-                pause = POLL[0] if found else min(2 * pause, POLL[1])
-                await news.wait(0 if found else NET if news.has_hints else pause)
-                head = await self._store.read(GetHead(ref))
-
-    async def logged(self, ref: SessionRef, after: int, *, whole: bool = True) -> AsyncIterator[Event]:
-        """Yield the events after a number that are stored by now, as readers of the run get them.
-
-        Unless `whole`, a pause comes without its questions, and an end without its state.
-        """
-        async for page in self._pages(ref, after):
-            completed = await self._completed(ref, page) if whole else {}
-            for event, point in page:
-                read = completed.get(point) if isinstance(event, Done | Interrupted) else None
-                if isinstance(read, CheckpointCorrupt):
-                    raise read
-                if not is_muted(event):
-                    yield read or event
-
-    async def events(self, ref: SessionRef, after: int) -> AsyncIterator[Event]:
-        """Yield every stored event after a number."""
-        async for page in self._pages(ref, after):
-            for event, _ in page:
-                yield event
-
-    async def _pages(self, ref: SessionRef, after: int) -> AsyncIterator[list[tuple[Event, str]]]:
-        """Yield the stored events after a number with the checkpoints that hold them, in ever larger pages.
-
-        The states of a page are read together, and reading those of its end means to read everything before it: with
-        pages of one size, the whole would take time that grows with the square of its length.
-        """
-        size = PAGES[0]
-        try:
-            while batches := await self._store.read(ListEvents(ref, after, limit=size)):
-                page = [(event, batch.id) for batch in batches for event in read_events(batch)]
-                page = [(event, point) for event, point in page if event.seq is not None and event.seq > after]
-                if not page:
-                    return
-                after, size = page[-1][0].seq or after, min(2 * size, PAGES[1])
-                yield page
-        except CheckpointNotFound:
-            return  # It has been forgotten or deleted since, and its events with it.
-
-    async def _completed(self, ref: SessionRef, page: list[tuple[Event, str]]) -> dict[str, Event | CheckpointCorrupt]:
-        """Return, by checkpoint, the pauses of a page with their questions and the ends with their states.
-
-        Those of checkpoints that have been pruned are left out.
-        """
-        ends = {point: event for event, point in page if isinstance(event, Done | Interrupted)}
-        found: dict[str, Event | CheckpointCorrupt] = {}
-        async for points, span in spans(self._store, ref, list(reversed(ends))):
-            for point in points:
-                read = await self._whole(ends[point], span, point) if isinstance(span, Span) else span
-                if not isinstance(read, CheckpointNotFound):
-                    found[point] = read
-        return found
-
-    async def _whole(self, event: Done | Interrupted, span: Span, point: str) -> Event | CheckpointCorrupt:
-        try:
-            tree = span.fold_to(point)
-            if isinstance(event, Done):
-                return msgspec.structs.replace(event, state=final_state(tree))
-            asked = await open_at(self._store, span.loaded_at(point), tree)
-        except CheckpointCorrupt as damage:
-            return damage
-        return msgspec.structs.replace(event, interrupts=asked)
+    def follow(self, ref: SessionRef, after: int, since: int | None, *, whole: bool = True) -> AsyncGenerator[Watched]:
+        """Yield the stored events after a number, until the run that is live now (or was live at `since`) has ended."""
+        return Reader(self._store, ref, after=after, since=since, whole=whole).items()
 
     async def result(self, ref: SessionRef, last: Event | None, point: str | None) -> RunResult:
-        """Return the result of a run that somebody else drove, from its last event and the checkpoint before it."""
+        """Return the result of a run that another process drove, from its last event and the checkpoint before it."""
         if isinstance(last, Failed):
             failure = f"{last.error}: {last.message}"
             raise RunError(f"Session '{ref.id}' failed with {undotted(failure)}. Try again with `recover`.")
         live = await self.sessions.load(ref, point if last else None)
         if last is None and live.status == "failed" and live.head is not None:
-            async for event in self.logged(ref, live.head.seq - 1, whole=False):
+            async for event in logged(self._store, ref, live.head.seq - 1, whole=False):
                 return await self.result(ref, event, None)
         if last is None and live.status == "running":
             raise UnfinishedRun(ref.id, "crashed")

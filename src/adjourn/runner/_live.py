@@ -52,7 +52,7 @@ from adjourn.stores.types import Answer, Answered, Head, Header, Lease, Loaded, 
 
 from ._heartbeat import Heartbeat
 from ._log import LogWriter, Persistence, Tail
-from ._reading import Readers
+from ._reader import Listener, Readers
 from ._settings import RunnerSettings
 
 
@@ -327,6 +327,8 @@ class LiveSessions:
         self.until_done: set[str] = set()
         self.take_next: Callable[[SessionRef, Any], None] = _no_queue
         self.observer: RunObserver | None = None
+        self.listen: Callable[[], Listener] | None = None
+        """Makes what hears the events of a run that this runner drives, whether or not anybody reads it."""
         self._kept: OrderedDict[str, LiveSession] = OrderedDict()
         # When to yield to the event loop: one time for all runs, as one may follow another.
         self.yield_deadline: float = 0.0
@@ -412,6 +414,11 @@ class LiveSessions:
         live = self.running.get(ref.id)
         # One that has lost its session, or was left to the parent of this process, is not its owner any more.
         return live if live is not None and live.scope.closed is None and _is_named(live, ref) else None
+
+    def readers_of(self, ref: SessionRef) -> Readers | None:
+        """Return those who read the run of the session that `ref` names, if this runner runs it."""
+        live = self.running_as(ref)
+        return None if live is None or live.readers is None or live.readers.has_ended else live.readers
 
     def ended(self, live: LiveSession, *, well: bool) -> None:
         """Note that the run of a session has ended: after one that ended well, it is kept ready."""

@@ -489,10 +489,6 @@ class LogWriter:
         """Whether nothing of the session is in the store, and nothing needs to be."""
         return self.persistence is _UNSTORED
 
-    def is_logged(self, *, has_ended: bool) -> bool:
-        """Return whether the log has every event that the run has emitted so far."""
-        return self.persistence is Persistence.STORED and (has_ended or not self.emits_unsaved)
-
     @property
     def is_letting_go(self) -> bool:
         """Whether the record that releases the lease is on its way: its commit shows what became of the lease."""

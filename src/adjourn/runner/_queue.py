@@ -31,11 +31,12 @@ from adjourn.stores.kit import Fanout, GetHead, HasInput, ListEvents, ListInputs
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Head, Input, QueuedInput, SessionRef, Status
 
-from ._following import NET, POLL, RunFollower
+from ._following import RunFollower
 from ._live import TRIES, LiveSession, LiveSessions
+from ._loops import is_passing
 from ._moves import NextInput, begin_turn, take_up_next
 from ._opening import Call, OnBusy, Reader, SessionOpener
-from ._reading import is_passing
+from ._reader import NET, POLL
 from .run import Begin, Run
 
 LEAVING = 2 * POLL[1]

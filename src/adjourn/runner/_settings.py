@@ -47,7 +47,6 @@ class Options(TypedDict, Generic[Deps], total=False):
     max_concurrency: how many nodes of one run may work at once; None for no limit.
     lease_ttl: seconds after which a session whose process does not respond may be taken over; 30 by default.
     store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
-    drafts: whether runs keep what they are writing for whoever begins to `watch` in the middle; False by default.
     max_session_bytes: what a session may hold; a run that would store more fails. 256 MiB by default, and at most.
     clock: a function that returns the time in seconds since 1970, such as a fake for tests; `time.time` by default.
     new_id: a function that returns ids for sessions and branches; random ones by default.
@@ -71,7 +70,6 @@ class Options(TypedDict, Generic[Deps], total=False):
     max_concurrency: int | None
     lease_ttl: float
     store_timeout: float
-    drafts: bool
     max_session_bytes: int
     clock: Callable[[], float] | None
     new_id: Callable[[], str] | None
@@ -127,7 +125,6 @@ class RunnerSettings(Settings):
             raise UsageError(f"max_concurrency={self.max_concurrency!r}: give 1 or more, or None for no limit.")
         self.lease_ttl: float = _seconds("lease_ttl", options.get("lease_ttl", 30.0))
         self.store_timeout: float = _seconds("store_timeout", options.get("store_timeout", 30.0))
-        self.drafts: bool = choice("drafts", options.get("drafts", False))
         self.max_session_bytes: int = options.get("max_session_bytes", MAX_BYTES)
         if not is_count(self.max_session_bytes) or self.max_session_bytes > MAX_BYTES:
             raise UsageError(f"max_session_bytes={self.max_session_bytes!r}: give a number up to {MAX_BYTES}.")

@@ -21,13 +21,12 @@ from adjourn.events import FINAL, CheckpointSaved, Delta, Event, Failed
 from adjourn.sessions._sync import as_twin, wait_for
 from adjourn.stores.types import SessionRef
 
-from ._drafts import Drafts
 from ._driving import drive, stored_end, stored_result
 from ._following import CancelMode, RunFollower, check_mode
 from ._live import Ending, LiveSession
-from ._opening import Reader
-from ._reading import EventQueue, Readers, mark_passing, waited, wake
-from ._watching import Watch
+from ._loops import mark_passing, waited, wake
+from ._opening import Reader as ReadRun
+from ._reader import Reader, Readers, Watched
 from .result import RunResult
 
 Self_ = TypeVar("Self_")
@@ -59,7 +58,7 @@ async def _awaited(run: Run[Out_co, State_co]) -> RunResult[Out_co, State_co]:
 
 def read_from_thread(run: Run) -> Iterator[Event]:
     """Yield the events of a run that has a separate event loop and thread."""
-    reader = _Reader(run)
+    reader = _ThreadReader(run)
     try:
         yield from reader.events()
     finally:
@@ -70,7 +69,7 @@ LEAVING = 5.0
 """Seconds for which sync code that leaves a loop early waits for the run's safe point."""
 
 
-class _Reader:
+class _ThreadReader:
     """Hands the events of a run from its thread to the one that reads, one at a time.
 
     Both sides may be left behind when the process ends, so nothing here keeps it from ending: the run's thread is a
@@ -149,7 +148,7 @@ class _Reader:
                 self._handed.put(event)
 
 
-Begin = Callable[[Reader], Awaitable[LiveSession | None]]
+Begin = Callable[[ReadRun], Awaitable[LiveSession | None]]
 
 
 def _ending(live: LiveSession, outcome: RunResult | BaseException | None) -> Ending:
@@ -199,8 +198,6 @@ class Run(Defaulted, Generic[Out_co, State_co]):
     """Whether it has run anything, or else only returns what is stored."""
     _driver: asyncio.Task[None] | None = None
     _was_asked_for: bool = False
-    _told: int = 0
-    _before: int = 0
     _last: Event | None = None
     _point: str | None = None
 
@@ -212,7 +209,10 @@ class Run(Defaulted, Generic[Out_co, State_co]):
         self._waiters: list[asyncio.Future[None]] = []
         self._follower = follower
         self._sessions = sessions = follower.sessions
-        self._readers = Readers(Drafts() if sessions.settings.drafts else None)
+        self._readers = readers = Readers()
+        if sessions.listen is not None:
+            readers.listener = sessions.listen()
+        self.deliver = readers.deliver
         self._live: LiveSession | None = None
         self._outcome: RunResult[Out_co, State_co] | BaseException | None = None
         self._cancelled: CancelMode | None = None
@@ -267,7 +267,8 @@ class Run(Defaulted, Generic[Out_co, State_co]):
             raise
         self._has_started = True
         if live is not None:
-            self._before, live.readers = live.seq_before, self._readers
+            live.readers = readers = self._readers
+            readers.journal, readers.before, readers.loop = live.journal, live.seq_before, live.scope.loop
             if self._cancelled is not None:
                 live.cut(self._cancelled)  # It was cancelled while it was being opened.
             self._sessions.running[self.session_id] = live
@@ -305,7 +306,9 @@ class Run(Defaulted, Generic[Out_co, State_co]):
                 took = time.perf_counter() - live.since
                 observer.ended(live.scope.user_id, _ending(live, self._outcome), before, live.scope.usage, took)
             self._sessions.ended(live, well=well)
-            self._readers.end()
+            self._readers.has_ended = True
+            for queue in self._readers.queues:
+                queue.tell()
             while self._waiters:
                 wake(self._waiters.pop())
 
@@ -478,112 +481,77 @@ class Run(Defaulted, Generic[Out_co, State_co]):
     @property
     def wants_events(self) -> bool:
         """Whether anybody reads the run, or may begin to in the middle."""
-        return bool(self._readers.queues) or self._readers.drafts is not None
-
-    def deliver(self, events: list[Event]) -> None:
-        """Take events from the run."""
-        self._readers.deliver(events)
-
-    def _new_reader(self) -> EventQueue:
-        """Add a reader: it gets what happens from now on, and what the log has of this run from before."""
-        seen, told, live = self.seen, self._told, self._live
-        if not told and live is not None and live.journal.is_logged(has_ended=self._outcome is not None):
-            seen, told = self._before, live.journal.tail.seq
-        reader = EventQueue(seen, told)
-        self._readers.add(reader)
-        return reader
+        return bool(self._readers.queues) or self._readers.listener is not None
 
     async def __aiter__(self) -> AsyncGenerator[Event]:
-        reader = self._new_reader()
+        readers = self._readers
+        reader = Reader(self._sessions.settings.store, self._ref, after=self.seen)
+        reader.join(readers)  # Before it starts, so that nothing of it is missed.
         self._users += 1
         try:
             await self._start()
-            if self._live is not None:
-                self._live.scope.has_reader = True  # The run may have been started by somebody who did not read it.
-                # With durability "pause" a reader gets events before the log does, so they cannot be read from there.
-                reader.is_unsaved = self._live.journal.emits_unsaved
-            reading = self._read(reader, self._live) if self._live is not None else self._follow(reader)
+            if self._live is None:
+                reader.close()
+                reader.seen, reader.since = self.seen, self.since
+            else:
+                reader.seen = max(self.seen, readers.before)
+                reader.follow_on()
+            reading: AsyncGenerator[Any] = reader.items()  # Any: only a reader that finds runs yields more than events
             async with contextlib.aclosing(reading) as events:
                 async for event in events:
+                    if self._live is None:
+                        self._note(event)
                     yield event
+            if self._live is not None:
+                if self._outcome is None:
+                    await self._until_over()
+                reader.seen = readers.before  # A caller who reads it again reads it from its beginning.
         finally:
             # What is missing then is in the log, for a reader who comes back.
-            self._readers.remove(reader)
+            reader.close()
             self._users -= 1
-            self.seen, self._told = reader.seen, reader.told
+            self.seen = reader.seen
             if self._live is not None and self._outcome is None and not self.is_detached and not self._users:
                 self._cut("after_step")
         if self._live is not None:
-            if self._outcome is None:
-                await self._until_over()
             self._result()
         elif self._last is None or isinstance(self._last, Failed):
             await self._follower.result(self._ref, self._last, self._point)
 
-    async def _read(self, reader: EventQueue, live: LiveSession) -> AsyncGenerator[Event]:
-        """Yield the events of a run that this process drives."""
-        while True:
-            has_ended = self._outcome is not None
-            while reader.events:
-                number, event = reader.events.popleft()
-                # The log may have overtaken the queue: then a live event is also too old.
-                if number > reader.seen or (number == reader.seen and event.seq is None):
-                    reader.seen = number
-                    yield event
-            if reader.behind:
-                # From here on events are queued again; those that the log has by now are not read twice.
-                reader.behind = False
-                async for event in self._follower.logged(self._ref, reader.seen):
-                    reader.seen = event.seq or reader.seen
-                    yield event
-                    if isinstance(event, FINAL):
-                        break  # What comes after it is of a later run.
-            elif has_ended:
-                break
-            else:
-                news = reader.expect()
-                if not reader.has_news and self._outcome is None:  # Else it came meanwhile, from another thread.
-                    await waited(news, live.scope.loop, self.session_id)
-        if self._readers.last is not None:
-            yield self._readers.last
-        reader.seen = reader.first - 1  # All of it was read: whoever reads it again reads it from its beginning.
-
-    async def _follow(self, reader: EventQueue | None = None) -> AsyncGenerator[Event]:
-        """Yield the events of a run that somebody else drives."""
-        async with contextlib.aclosing(self._follower.follow(self._ref, self.seen, self.since)) as events:
-            async for event in events:
-                if reader is not None:
-                    reader.seen = event.seq or reader.seen
-                self._note(event)
-                yield event
-
-    def _note(self, event: Event) -> None:
+    def _note(self, event: Watched) -> None:
         """Remember what shows the result of a run that somebody else drives."""
         if isinstance(event, FINAL):
             self._last = event
         elif isinstance(event, CheckpointSaved):
             self._point = event.checkpoint_id
 
-    def watch(self, *, stay: bool = False, outlast: bool = False) -> Watch:
+    def watch(self, *, stay: bool = False, outlast: bool = False) -> Reader:
         """Read a run that was started, along with others, from this moment on; leaving stops nothing.
 
         Begin with it right after `start` and nothing is missed. An attached run is read from where it was attached:
-        what is stored, then `CaughtUp`, then with a runner that keeps `drafts` what is being written, then what
-        happens. It ends with the run, or not at all if it is to `stay`. If it is to `outlast` a process that drives the
-        run and dies, it waits for another one, such as a worker, to go on.
+        what is stored, then `CaughtUp`, then what happens; of a text that is being written, only what comes from then
+        on. It ends with the run, or not at all if it is to `stay`. If it is to `outlast` a process that drives the run
+        and dies, it waits for another one, such as a worker, to go on.
         """
         if not self._has_started:
             raise UsageError("watch() reads a run that was started: await run.start() first.")
-        if self.is_attached:
-            after, since, begins = self.seen, self.since, False
-        else:
-            after, since, begins = self.before, self.before, True
-        return Watch(self._follower, self._ref, after=after, since=since, stay=stay, outlast=outlast, begins=begins)
+        sessions = self._sessions
+        after, since = (self.seen, self.since) if self.is_attached else (self.before, self.before)
+        return Reader(
+            sessions.settings.store,
+            self._ref,
+            after=after,
+            since=since,
+            find=sessions.readers_of,
+            begins=not self.is_attached,
+            stay=stay,
+            outlast=outlast,
+        )
 
     @property
     def before(self) -> int:
         """The number of the last event before this run, once it was started."""
-        return self._before if self._live is not None else self.seen
+        return self._readers.before if self._live is not None else self.seen
 
     async def text(self) -> AsyncIterator[str]:
         """Yield only the pieces of text, as they arrive."""

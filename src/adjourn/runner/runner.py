@@ -36,6 +36,7 @@ from ._log import Persistence
 from ._moves import Resume, Travel, Turn, advance, begin_input, recover, resume
 from ._opening import Call, OnBusy, OnPending, Reader, SessionOpener
 from ._queue import Submission, TurnQueue
+from ._reader import pages
 from ._settings import Options, RunnerSettings, stored_metadata
 from .agent_options import AgentOptions, stored_agents, stored_options
 from .run import Begin, Run, sync_run
@@ -71,7 +72,6 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         max_session_bytes: what a session may hold; a run that would store more fails. 256 MiB by default, and at most.
         lease_ttl: seconds after which a session whose process does not respond may be taken over; 30 by default.
         store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
-        drafts: whether runs keep what they are writing for whoever begins to `watch` in the middle; False by default.
         clock: a function that returns the time in seconds since 1970, such as a fake for tests; `time.time` by default.
         new_id: a function that returns ids for sessions and branches; random ones by default.
 
@@ -428,10 +428,11 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         """
         ref = (await self._head(session_id, user_id)).ref
         found: ToolResult | None = None
-        async for event in self._follower.events(ref, 0):
-            if isinstance(event, ToolResult) and event.call_id == call_id:
-                # An agent inside a tool may use the same ids as the outer one, which takes precedence.
-                found = event if found is None or found.muted or not event.muted else found
+        async for page in pages(self.store, ref, 0):
+            for event, _ in page:
+                if isinstance(event, ToolResult) and event.call_id == call_id:
+                    # An agent inside a tool may use the same ids as the outer one, which takes precedence.
+                    found = event if found is None or found.muted or not event.muted else found
         if found is None:
             raise UsageError(f"Session '{session_id}' has no result of a tool call '{call_id}'.")
         return found.result if found.full is None else found.full

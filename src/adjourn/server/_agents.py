@@ -161,7 +161,7 @@ class Agents:
         return self._make_runner(program.program, **given)
 
     def _options(self, served: Served) -> Options:
-        options: Options = {"store": self.store, "app_name": self.app_name, "drafts": True}
+        options: Options = {"store": self.store, "app_name": self.app_name}
         if self._deps is not None:
             options["deps"] = self._deps
         if self._notify is not None:

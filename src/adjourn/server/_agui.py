@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from adjourn._documents import plain
+from adjourn._drafts import drafts_of
 from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import (
@@ -26,7 +27,7 @@ from adjourn.errors import (
 )
 from adjourn.events import FINAL, Cancelled, Done, Failed, Final, Interrupt, Interrupted
 from adjourn.messages import Message
-from adjourn.runner import Run, Runner, Watch
+from adjourn.runner import CaughtUp, Reader, Run, Runner
 from adjourn.tools import ToolCallInfo
 
 from ._agents import Agents, ServedAgent
@@ -272,14 +273,15 @@ class _Turn:
         yield await self._snapshot()
         yield _frame({"type": "RUN_FINISHED", **self._ids, "outcome": {"type": "cancelled"}})
 
-    async def frames(self, watch: Watch, encoder: Encoder) -> AsyncGenerator[bytes]:
+    async def frames(self, reader: Reader, encoder: Encoder) -> AsyncGenerator[bytes]:
         """Yield the stream of a run."""
         yield self._opening()
         try:
-            async with contextlib.aclosing(watch.items()) as items:
+            async with contextlib.aclosing(reader.items()) as items:
                 async for item in items:
-                    for event in encoder.events(item):
-                        yield _frame(event)
+                    for each in drafts_of(reader.listener) if isinstance(item, CaughtUp) else (item,):
+                        for event in encoder.events(each):
+                            yield _frame(event)
                     if is_unstored_end(item):
                         yield _frame(_LOST)
                         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from adjourn._documents import plain
+from adjourn._drafts import Draft
 from adjourn.events import (
     Cancelled,
     Custom,
@@ -20,7 +21,7 @@ from adjourn.events import (
     ToolResult,
 )
 from adjourn.messages import Message
-from adjourn.runner import Draft, Watched
+from adjourn.runner import Watched
 
 from ._agui_data import (
     Data,
@@ -59,7 +60,7 @@ class Encoder:
         self._steps: dict[str, set[str]] = {}
         self._outputs: set[str] = set()
 
-    def events(self, item: Watched) -> Iterator[Data]:
+    def events(self, item: Watched | Draft) -> Iterator[Data]:
         """Return the events for something that happens before the end of a run."""
         match item:
             case Delta(call_id=str(call_id)):
@@ -77,7 +78,7 @@ class Encoder:
             case _:
                 yield from self._beside(item)
 
-    def _beside(self, item: Watched) -> Iterator[Data]:
+    def _beside(self, item: Watched | Draft) -> Iterator[Data]:
         """Return the events for something that is not about a message that a model writes."""
         match item:
             case ToolResult(call_id=call):

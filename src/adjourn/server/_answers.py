@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from adjourn._drafts import Draft
 from adjourn.events import (
     BreakLoop,
     Cancelled,
@@ -25,7 +26,6 @@ from adjourn.events import (
     Transfer,
 )
 from adjourn.messages import Part, Role, ToolCall, Usage
-from adjourn.runner import Draft
 from adjourn.stores.types import Status
 
 from ._wire import OnBusy, OnPending

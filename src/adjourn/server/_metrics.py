@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from adjourn._drafts import Drafts
 from adjourn._engine.program import Program
 from adjourn._hiding import logger
 from adjourn._text import visible_line
@@ -220,11 +221,12 @@ class AgentMeter:
 
 
 class _MeasuredRunner(Runner):
-    """A runner whose runs are counted."""
+    """A runner whose runs are counted, and what they are writing is kept for clients that come in the middle."""
 
     def __init__(self, agent: Program, metrics: Metrics, **options: Unpack[Options]) -> None:
         super().__init__(agent, **options)
         self._live.observer = AgentMeter(metrics, self.program.name)
+        self._live.listen = Drafts
 
 
 class _Request:

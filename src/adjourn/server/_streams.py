@@ -10,11 +10,12 @@ from urllib.parse import quote
 from starlette.requests import Request
 
 from adjourn._documents import questions
+from adjourn._drafts import drafts_of
 from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import AdjournError, StoreUnavailable, text_of
 from adjourn.events import FINAL, Failed
-from adjourn.runner import CaughtUp, Draft, Run, Runner, RunResult, Watch, Watched
+from adjourn.runner import CaughtUp, Reader, Run, Runner, RunResult, Watched
 from adjourn.sessions import SessionStatus
 from adjourn.stores import SessionRef
 from adjourn.stores.kit import GetHead, ListEvents
@@ -37,10 +38,10 @@ class Streams:
         self._keep_alive = keep_alive
         self._stall = stall
 
-    def of(self, watch: Watch, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool) -> EventStream:
+    def of(self, reader: Reader, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool) -> EventStream:
         """Return the stream of a session; that of a turn ends with the turn's last event, or says that it goes on."""
-        frames = _frames(watch, runner, session_id, user_id, is_turn=is_turn)
-        return self.response(frames, _headers(session_id), after=watch.seen)
+        frames = _frames(reader, runner, session_id, user_id, is_turn=is_turn)
+        return self.response(frames, _headers(session_id), after=reader.seen)
 
     def of_input(self, run: Run, runner: Runner, input_id: str, after: int, user_id: str | None) -> EventStream:
         """Return the stream of a turn that may have to wait; `after` is an event before it."""
@@ -117,26 +118,27 @@ def events_url(session_id: str) -> str:
 
 
 async def _frames(
-    watch: Watch, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool
+    reader: Reader, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool
 ) -> AsyncGenerator[bytes]:
-    last: Watched | None = None
-    with contextlib.closing(watch):  # It may have joined a run, and its items need not be read.
-        yield opening(watch.seen)
+    last, has_caught_up = None, is_turn  # The stream of a turn need not say so.
+    with contextlib.closing(reader):  # It may have joined a run, and its items need not be read.
+        yield opening(reader.seen)
         try:
-            async with contextlib.aclosing(watch.items()) as items:
+            async with contextlib.aclosing(reader.items()) as items:
                 async for item in items:
                     if isinstance(item, CaughtUp):
-                        if not is_turn:
+                        drafts = drafts_of(reader.listener)  # At once: pieces that come from now on follow them.
+                        if not has_caught_up:
+                            has_caught_up = True
                             yield await _caught_up(item, runner, session_id, user_id)
+                        for draft in drafts:
+                            yield frame(encode(draft))
                         continue
                     if is_unstored_end(item):
                         yield closing()
                         return
                     last = item
-                    if isinstance(item, Draft):
-                        yield frame(encode(item))
-                    else:
-                        yield frame(event_json(item, session_id), id=item.seq)
+                    yield frame(event_json(item, session_id), id=item.seq)
         except AdjournError as error:
             # For example the store is away: the client comes back, here or elsewhere, and reads on.
             log.warning("the stream of %s ended early: %s", visible_line(session_id), visible_line(text_of(error)))

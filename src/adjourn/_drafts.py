@@ -1,4 +1,4 @@
-"""Drafts: what the models and tools of a run are writing, for whoever begins to read in the middle."""
+"""Drafts: texts that are being written. A server sends what there is of them to clients that come in the middle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Draft(
 ):
     """What has been written so far of a message, or with `call_id` of a tool's output; later pieces add to it.
 
-    Whoever has read a part of it before replaces that part.
+    A client that has a part of it replaces that part.
     """
 
     agent: str = ""
@@ -32,25 +32,27 @@ class Draft(
     tool_calls: tuple[ToolCallPiece, ...] = ()
 
 
-def _name(written: Delta | Draft) -> str | None:
-    """Return what tells a text from the others of its run: the id of a message, or the address of a tool's call.
+def text_name(of: Delta | Draft) -> str | None:
+    """Return what distinguishes a text within its run: the id of a message, or the address of a tool's call.
 
     The ids of calls come from models: agents side by side may use the same one.
     """
-    return written.message_id if written.call_id is None else written.address
+    return of.message_id if of.call_id is None else of.address
 
 
-class _Writing:
-    """One message, or one tool's output, as far as it is written."""
+class Text:
+    """One message, or one tool's output, as far as its pieces have come."""
 
-    def __init__(self, piece: Delta) -> None:
-        self.address = piece.address
-        self._first = piece
+    def __init__(self, first: Delta | Draft) -> None:
+        self.address: str = first.address
+        self.is_message: bool = first.call_id is None
+        self._first = first
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, tuple[ToolCallPiece, list[str]]] = {}
 
     def add(self, piece: Delta) -> None:
+        """Add a piece."""
         if piece.text:
             self._text.append(piece.text)
         if piece.reasoning:
@@ -61,6 +63,7 @@ class _Writing:
             self._calls[call.index] = call, arguments  # The latest piece has the id and the name as far as they go.
 
     def draft(self) -> Draft:
+        """Return what there is of it."""
         first = self._first
         return Draft(
             agent=first.agent,
@@ -77,19 +80,19 @@ class _Writing:
 
 
 class Drafts:
-    """What is being written in one run."""
+    """What is being written in one run: it listens to the run's events."""
 
     def __init__(self) -> None:
-        self._written: dict[str, _Writing] = {}
+        self._written: dict[str, Text] = {}
 
     def note(self, event: Event) -> None:
         """Add a piece; forget what is whole by now, or void."""
         match event:
             case Delta():
-                name = _name(event)
+                name = text_name(event)
                 if name is not None:
                     if name not in self._written:
-                        self._written[name] = _Writing(event)
+                        self._written[name] = Text(event)
                     self._written[name].add(event)
             case MessageEvent(message=message):
                 self._written.pop(message.id or "", None)
@@ -105,3 +108,8 @@ class Drafts:
     def now(self) -> list[Draft]:
         """Return everything that is being written, as far as it is."""
         return [each.draft() for each in self._written.values()]
+
+
+def drafts_of(listener: object) -> list[Draft]:
+    """Return what is being written in the run that is heard by a listener, if it keeps drafts."""
+    return listener.now() if isinstance(listener, Drafts) else []
