@@ -187,14 +187,14 @@ class RunContext(Defaulted, Generic[Deps_co]):
         self._at.frame.scope.on_loop(self._emit)(owned, straight)
 
     def _emit(self, data: Any, straight: bool) -> None:
-        entry, journal = self._at.entry, self._at.frame.scope.journal
+        entry, writer = self._at.entry, self._at.frame.scope.log
         self._at.check()
         # A kept call is not made again, so what it emits is not counted.
         if self._at.once is None and not (entry.emits_next() if straight else entry.emits_beside(data)):
             return
         name, path, _ = self._at.frame.audience
-        journal.emit(Custom(agent=name, path=path, address=self._at.address, data=data))
-        journal.soon()
+        writer.emit(Custom(agent=name, path=path, address=self._at.address, data=data))
+        writer.soon()
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
         """Report how far this code has come, to those who read the run's events now.
@@ -213,7 +213,7 @@ class RunContext(Defaulted, Generic[Deps_co]):
         name, path, hears = self._at.frame.audience
         if hears:
             fraction = min(done / total, 1.0) if total else None
-            self._at.frame.scope.journal.emit_live(
+            self._at.frame.scope.log.emit_live(
                 Progress(
                     agent=name,
                     path=path,

@@ -93,7 +93,7 @@ class Folding:
         scope.loop, scope.thread = asyncio.get_running_loop(), threading.get_ident()
         scope.deps = self.world
         scope.logs_events = scope.has_boundaries = True
-        scope.journal = self
+        scope.log = self
         return scope
 
     # What frames call

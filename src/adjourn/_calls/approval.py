@@ -188,7 +188,7 @@ async def is_remembered(task: UserFrame, caller: Caller, tool: Tool, arguments: 
         return scope.may_approve(task, each.by) and each.covers(agent, tool, arguments)
 
     if scope.user_id is not None and not any(map(counts, known)):
-        known = await Approvals(scope.journal.store, app_name=scope.app).list(scope.user_id)
+        known = await Approvals(scope.log.store, app_name=scope.app).list(scope.user_id)
     return any(map(counts, known))
 
 
@@ -200,7 +200,7 @@ async def remember(caller: Caller, tool: Tool, given: Approve, by: str | None) -
         frame.write_value(IN_SESSION + approval.id, _kept(approval))
     elif not frame.is_noted(ALWAYS):
         # Only once: when the call continues after another pause, the user may have revoked it.
-        await Approvals(scope.journal.store, app_name=scope.app).add(scope.user_id, approval)
+        await Approvals(scope.log.store, app_name=scope.app).add(scope.user_id, approval)
         frame.note(ALWAYS)
 
 

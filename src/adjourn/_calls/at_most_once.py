@@ -69,7 +69,7 @@ async def begun(path: str, tool: Tool, request: ToolRequest, identity: Mapping[s
             yield text
             return
     _note(scope, digest, path, tool.digest, BEGUN)
-    if await scope.journal.note_begin(digest) and not any(_was_used(frame, each) for each in asked):
+    if await scope.log.note_begin(digest) and not any(_was_used(frame, each) for each in asked):
         _note(scope, digest, path, tool.digest, ELSEWHERE)
         _ask(frame, tool, request, ELSEWHERE)
     try:

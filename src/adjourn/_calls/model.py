@@ -225,7 +225,7 @@ class Asking:
     async def _once(self, model: ChatModel, request: ModelRequest) -> Message:
         if known.forms:
             check_names(request.tools, self.caller.audience.name)
-        await self.caller.scope.journal.assure()
+        await self.caller.scope.log.assure()
         message = await self._answered(model, request)
         if known.forms:
             message = hidden_message(message)
@@ -275,7 +275,7 @@ class Asking:
     async def _show(self, chunks: AsyncIterator[Chunk], bounds: AnswerBounds) -> Message:
         """Return the message that the chunks add up to, and give readers each piece as it arrives."""
         caller, gathering, message_id = self.caller, Gathering(bounds), self.caller.answer_id()
-        emit_live, (name, path, _), address = caller.scope.journal.emit_live, caller.audience, caller.address
+        emit_live, (name, path, _), address = caller.scope.log.emit_live, caller.audience, caller.address
         if self._is_shown:
             self._reset("the model is asked again")
         shown, calls = 0, dict[int, ToolCallPiece]()

@@ -493,7 +493,7 @@ class _Running:
     async def _called(self, request: ToolRequest) -> Any:
         arguments = await self._prepared(request)
         if self.tool.kind == "stream":
-            await self.task.scope.journal.assure()
+            await self.task.scope.log.assure()
             return await self._streamed(request, arguments)
         return await self._returned(arguments)
 
@@ -515,7 +515,7 @@ class _Running:
 
     async def _returned(self, arguments: Mapping[str, Any]) -> Any:
         """Return what the function returns."""
-        await self.task.scope.journal.assure()
+        await self.task.scope.log.assure()
         match self.tool.kind:
             case "async":
                 return await self.tool.call(arguments)

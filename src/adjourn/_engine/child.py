@@ -244,7 +244,7 @@ async def _run(entry: Entry, child: ProgramFrame, call: _Call, flow: Flow) -> _E
     _note_end(entry, key)
     child.drop()
     del (frame.children or {})[child.segment]
-    frame.scope.journal.soon()
+    frame.scope.log.soon()
     return end
 
 

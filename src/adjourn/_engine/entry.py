@@ -637,7 +637,7 @@ def check_not_own(session_id: str, owner: str | None) -> None:
     place = current_place.get()
     scope = None if place is None else place.frame.scope
     while scope is not None and place is not None:
-        if owner is not None and scope.journal.owner == owner:
+        if owner is not None and scope.log.owner == owner:
             raise UsageError(
                 f"'{place.address}' is run by session '{session_id}', and wants to run, resume, recover, follow, "
                 "answer, edit or delete it: it would have to wait for itself. "

@@ -196,12 +196,12 @@ async def _keep_async(place: Place, key: Key, naming: _Naming, caller: Flow, cal
         if memo.is_to_be_cut_off:
             await until_cut_off(naming.source)
         return entry.give_back(memo, naming.source)
-    flow, journal = _begin(entry, key, naming, threading.get_ident()), place.frame.scope.journal
+    flow, writer = _begin(entry, key, naming, threading.get_ident()), place.frame.scope.log
 
     async def work() -> Any:
         current_place.set(place.within(once=key))
         try:
-            await journal.assure()
+            await writer.assure()
             value = await call()
             place.check()
             _keep(entry, key, value, flow)
@@ -210,13 +210,13 @@ async def _keep_async(place: Place, key: Key, naming: _Naming, caller: Flow, cal
             raise
         return value
 
-    return await entry.complete(work, lambda _: journal.durable(here=True))
+    return await entry.complete(work, lambda _: writer.durable(here=True))
 
 
 def _keep_sync(place: Place, naming: _Naming, which: str, call: Call) -> Any:
     scope, caller = place.frame.scope, threading.get_ident()
-    if scope.journal.is_unsure and caller != scope.thread:
-        scope.await_on_loop(scope.journal.assure)
+    if scope.log.is_unsure and caller != scope.thread:
+        scope.await_on_loop(scope.log.assure)
     begun = scope.on_loop(_begin_sync)(place, naming, which, caller)
     if isinstance(begun, Memo):
         return place.entry.give_back(begun, naming.source)
@@ -245,7 +245,7 @@ def _begin_sync(place: Place, naming: _Naming, which: str, caller: int) -> _Begu
     if (memo := entry.replay(key)) is not None:
         return memo
     if caller == scope.thread:
-        scope.journal.assure_here()
+        scope.log.assure_here()
     flow = _begin(entry, key, naming, caller)
     return _Begun(place, key, naming, flow, None if caller == scope.thread else entry.begin_work())
 
@@ -267,7 +267,7 @@ class _Begun(msgspec.Struct, frozen=True):
         current_place.set(None)  # A task of the engine: it does not end with the code.
         try:
             self.keep(value)
-            await self.place.frame.scope.journal.durable(here=True)
+            await self.place.frame.scope.log.durable(here=True)
         finally:
             self._end()
 

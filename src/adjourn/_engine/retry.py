@@ -150,7 +150,7 @@ async def wait_for_next(
     frame.attempt += 1
     frame.scope.mark(frame)
     await _pause(frame, delay)
-    await frame.scope.journal.assure()
+    await frame.scope.log.assure()
     return True
 
 

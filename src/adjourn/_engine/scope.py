@@ -395,7 +395,7 @@ class Scope:
         "has_boundaries",
         "has_reader",
         "interrupts",
-        "journal",
+        "log",
         "logs_events",
         "loop",
         "max_steps",
@@ -418,7 +418,7 @@ class Scope:
         "yield_deadline",
     )
 
-    journal: Recorder
+    log: Recorder
     root: Frame
     loop: asyncio.AbstractEventLoop
     thread: int
@@ -712,8 +712,8 @@ class Scope:
 
     def _assured(self, call: Callable[[], T]) -> T:
         """Make a call in the thread that it has waited for."""
-        if self.journal.is_unsure:
-            self.await_on_loop(self.journal.assure)
+        if self.log.is_unsure:
+            self.await_on_loop(self.log.assure)
         return call()
 
     def on_loop(self, call: Callable[P, T]) -> Callable[P, T]:
@@ -760,7 +760,7 @@ class Scope:
     async def yield_to_loop(self) -> None:
         """Yield to the event loop, and check that the session was not lost if that took long."""
         await asyncio.sleep(0)
-        await self.journal.assure()
+        await self.log.assure()
         self.yield_deadline = time.monotonic() + TURN
 
     def check_open(self) -> None:

@@ -473,7 +473,7 @@ class AgentFrame(GraphFrame):
 
     async def advance(self) -> bool:
         if self.is_run_by_code and self.scope.has_reader:
-            await self.scope.journal.reported()  # What the code above said before comes before its first piece.
+            await self.scope.log.reported()  # What the code above said before comes before its first piece.
         return await self.plan.prepare(self) and await super().advance()
 
     def begin(self, input: Any) -> None:
@@ -578,14 +578,14 @@ class AgentFrame(GraphFrame):
             return
         name, path, hears = self.audience
         if hears:
-            self.scope.journal.emit(replace(event, agent=name, path=path))
+            self.scope.log.emit(replace(event, agent=name, path=path))
         elif isinstance(event, ToolResult) and event.full is not None:
-            self.scope.journal.emit(replace(event, agent=name, path=path, muted=True))
+            self.scope.log.emit(replace(event, agent=name, path=path, muted=True))
 
     def emit_live(self, event: Event) -> None:
         """Emit a live event of this agent."""
         if self.scope.has_reader and self.audience.hears:
-            self.scope.journal.emit_live(replace(event, agent=self.agent.name, path=self.progress.trail))
+            self.scope.log.emit_live(replace(event, agent=self.agent.name, path=self.progress.trail))
 
     def answer_id(self) -> str:
         """Return the id that the next message of this agent will have."""

@@ -76,14 +76,14 @@ class Speaking:
         said = frame.transcript.identified(frame.transcript.as_new(message))
         frame.transcript.extend([frame.entry(said)])
         frame.emit(MessageEvent(address=frame.address, message=said))
-        frame.scope.journal.soon()
+        frame.scope.log.soon()
 
     async def _show(self, piece: Delta) -> None:
         frame = self._frame
         self._pieces.append(piece)
         if not self._entry.is_repeating and frame.scope.has_reader and program_options(frame.scope).streaming:
             if not self._is_shown:
-                await frame.scope.journal.reported()  # The message before it comes first.
+                await frame.scope.log.reported()  # The message before it comes first.
                 self._message_id = frame.answer_id()
             self._is_shown = True
             frame.emit_live(replace(piece, address=frame.address, message_id=self._message_id))

@@ -272,7 +272,7 @@ class Task(UserFrame):
         """Schedule a record of how the task ended; soon, if others still run: a finished task must never run again."""
         self.scope.mark(self)
         if not alone or self.graph.parent is not None:
-            self.scope.journal.soon()
+            self.scope.log.soon()
 
     def _emit_start(self) -> None:
         name, path, _ = self.graph.audience
@@ -285,7 +285,7 @@ class Task(UserFrame):
             agent=name,
             path=path,
         )
-        self.scope.journal.emit_live(start)
+        self.scope.log.emit_live(start)
 
     def _emit_end(self, seconds: float) -> None:
         node, audience, error, writes = self.node, self.graph.audience, self.exception, self.writes
@@ -301,7 +301,7 @@ class Task(UserFrame):
             agent=audience.name,
             path=audience.path,
         )
-        self.scope.journal.emit(end)
+        self.scope.log.emit(end)
 
     def fail_from_outside(self, error: Exception, seconds: float = 0.0) -> None:
         """Fail with an error that the task did not raise itself."""
@@ -315,7 +315,7 @@ class Task(UserFrame):
         cache = self.node.options.cache
         if cache is not None and self.find_cached(cache):
             return HANDLED
-        emit = self.scope.journal.emit_live if self.scope.has_reader else None
+        emit = self.scope.log.emit_live if self.scope.has_reader else None
         return await attempted(self, self.node.retry, self._bounded, emit)
 
     async def _bounded(self) -> Any:
@@ -325,7 +325,7 @@ class Task(UserFrame):
         async with Slot(self.scope.slots) as self.slot:
             if self.scope.cancellation.mode == "now":
                 raise RunCancelled  # Cancelled while this task waited for its slot.
-            await self.scope.journal.assure()
+            await self.scope.log.assure()
             return await self._timed()
 
     async def _timed(self) -> Any:
@@ -617,7 +617,7 @@ class GraphFrame(ProgramFrame):
                     return False
                 self.settle()
                 if scope.has_boundaries and self.tasks and not self.is_pausing():
-                    await scope.journal.boundary("step", self, self.step, self.following)
+                    await scope.log.boundary("step", self, self.step, self.following)
             if plan.has_breakpoints and self._pauses_at_breakpoint():
                 return False
             tasks = self.tasks
@@ -1183,7 +1183,7 @@ class _Together:
         try:
             while time.monotonic() > self._scope.yield_deadline:
                 await self._next_turn()
-                await self._scope.journal.assure()
+                await self._scope.log.assure()
             await task.run(alone=False)
         except Conflict as error:
             task.fail(error)

@@ -41,9 +41,9 @@ async def drive(live: LiveSession) -> RunResult:
             pause = _pause(live)
             committed = await _finish(live, "interrupt", "waiting", pause)
             if committed.released:
-                return _paused(live, pause, live.journal.tail.head or "")
+                return _paused(live, pause, live.log.tail.head or "")
             apply_answers(live, committed.answers, live.scope.clock())
-            live.journal.tail.take_up(committed.answers)
+            live.log.tail.take_up(committed.answers)
         return await _done(live)
     except RunCancelled:
         return await end_early(live)
@@ -90,8 +90,8 @@ async def _done(live: LiveSession) -> RunResult:
     )
     await _finish(live, "end", "done", done)
     _tell_last(live, done, state=report.fields)
-    if live.journal.persistence is Persistence.UNTIL_DONE:
-        await live.journal.store.write(Delete(live.ref))
+    if live.log.persistence is Persistence.UNTIL_DONE:
+        await live.log.store.write(Delete(live.ref))
     return _result(live, "done", report)
 
 
@@ -122,14 +122,14 @@ async def end_cut_off(live: LiveSession) -> RunResult:
 
 
 async def _hand_over(live: LiveSession) -> RunResult:
-    committed = await live.journal.finish(live.header(None), "queued")
+    committed = await live.log.finish(live.header(None), "queued")
     live.status = "queued"
     if committed.cancel is not None:
         # Somebody wants it cancelled, not handed over, and asked this run: whoever took it up since does not know.
         try:
             return await _stop(live)
         except (SessionBusy, Conflict):
-            await live.journal.store.write(Cancel(live.ref, committed.cancel))
+            await live.log.store.write(Cancel(live.ref, committed.cancel))
     return _result(live, "cancelled")
 
 
@@ -153,12 +153,12 @@ async def _fail(live: LiveSession, error: BaseException, place: Frame) -> None:
         except AdjournError as second:
             add_note(error, f"The failure itself could not be stored: {second}")
     # The log cannot be written any more. The reader of this run still gets the event, without a number.
-    live.journal.sink([failed])
+    live.log.sink([failed])
 
 
 async def _finish(live: LiveSession, source: str | None, status: Status, last: Final) -> Committed:
     """Store how the run ended, with its last event as the log keeps it."""
-    committed = await live.journal.finish(live.header(source), status, last, summary=summary_of(live))
+    committed = await live.log.finish(live.header(source), status, last, summary=summary_of(live))
     live.status = status
     live.queued = committed.inputs
     return committed
@@ -167,7 +167,7 @@ async def _finish(live: LiveSession, source: str | None, status: Status, last: F
 def _tell_last(live: LiveSession, last: Final, **more: Any) -> None:  # Any: fields of the event that are not logged
     """Send the last event, which is stored by now, to the reader of a run."""
     if live.scope.has_reader:
-        live.journal.sink([replace(last, seq=live.journal.tail.seq, **more)])
+        live.log.sink([replace(last, seq=live.log.tail.seq, **more)])
 
 
 def _result(
@@ -175,7 +175,7 @@ def _result(
     status: Literal["done", "interrupted", "cancelled"],
     report: Report | None = None,
 ) -> RunResult:
-    scope, checkpoint = live.scope, live.journal.tail.head
+    scope, checkpoint = live.scope, live.log.tail.head
     return RunResult(
         status=status,
         session_id=scope.session_id,

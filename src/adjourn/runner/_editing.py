@@ -102,7 +102,7 @@ class Editor:
                 else:
                     raise refusal
             left = await read_left(self._settings.store, live.head)
-            live.journal.tail.branch_off(self._settings.new_branch(), point, past, left)
+            live.log.tail.branch_off(self._settings.new_branch(), point, past, left)
             self._keep_answers(live)
             live.scope.reopen_approvals()
             _edit(live, values, as_node, at)
@@ -112,7 +112,7 @@ class Editor:
             except Conflict:
                 continue
             self._sessions.pop(live.ref)
-            return live.journal.tail.head
+            return live.log.tail.head
         raise Conflict(ref.id, "others keep writing it")
 
     async def _refusal(
@@ -157,9 +157,9 @@ class Editor:
         header = msgspec.structs.replace(header, metadata={**header.metadata, **metadata})
         if status is None:
             status = "waiting" if live.scope.questions.open else "cancelled" if header.next else "done"
-        await live.journal.claim(header, over=live.dead_owner, write=False)
+        await live.log.claim(header, over=live.dead_owner, write=False)
         live.note_takeover()
-        await live.journal.finish(header, status, summary=summary_of(live))
+        await live.log.finish(header, status, summary=summary_of(live))
 
     async def stop(self, live: LiveSession) -> None:
         """Cancel a session that nobody runs; its questions stay open."""

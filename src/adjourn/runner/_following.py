@@ -100,7 +100,7 @@ class RunFollower:
             found = await self.sessions.load(head.ref)
         except ProgramChanged:  # What it was is enough to stop it: its program may be gone for good.
             found = None
-        if found is not None and found.journal.tail.head != head.checkpoint:
+        if found is not None and found.log.tail.head != head.checkpoint:
             return False
         try:
             if found is None:

@@ -59,7 +59,7 @@ from ._settings import RunnerSettings
 def _leave_to_parent() -> None:
     """In the child of a fork, let go of the runs of its parent: they are not its own."""
     for scope in live_scopes:
-        scope.journal.close(Conflict(scope.session_id, "the process that runs it is the parent of this one"))
+        scope.log.close(Conflict(scope.session_id, "the process that runs it is the parent of this one"))
     live_scopes.clear()
 
 
@@ -97,7 +97,7 @@ class LiveSession:
         "is_new",
         "is_to_hand_over",
         "is_unattended",
-        "journal",
+        "log",
         "owner",
         "queued",
         "readers",
@@ -127,7 +127,7 @@ class LiveSession:
         ref = SessionRef(session_id, settings.app, user_id)
         self.ref: SessionRef = ref
         chain = Chain(ref, settings.audit_keys[0] if settings.audit_keys else None)
-        self.journal: LogWriter = LogWriter(
+        self.log: LogWriter = LogWriter(
             scope,
             settings.store,
             Tail(scope, ref, sessions.segment, max_bytes=settings.max_session_bytes, chain=chain),
@@ -137,8 +137,8 @@ class LiveSession:
             sink=_nowhere,
             persistence=persistence,
         )
-        scope.journal = self.journal
-        self.journal.tail.notify = settings.notify
+        scope.log = self.log
+        self.log.tail.notify = settings.notify
         self.beat: Heartbeat = sessions.beat
         self.status: Status = "done"
         self.is_new: bool = True
@@ -175,7 +175,7 @@ class LiveSession:
         self.queued, self.begins, self.superseded = 0, None, ()
         if slots is not None:
             scope.slots = asyncio.Semaphore(slots)
-        self.journal.owner = f"{process_id()}/{next(_runs)}"
+        self.log.owner = f"{process_id()}/{next(_runs)}"
         place = current_place.get()
         scope.caller = None if place is None else place.frame.scope
 
@@ -214,9 +214,9 @@ class LiveSession:
 
     def secure(self, lease: Lease, until: float) -> None:
         """Learn, on the heartbeat's thread, that its lease was renewed."""
-        journal = self.journal
-        if journal.lease == lease and journal.sure_until < until:
-            journal.sure_until = until
+        writer = self.log
+        if writer.lease == lease and writer.sure_until < until:
+            writer.sure_until = until
 
     @property
     def is_gone(self) -> bool:
@@ -224,17 +224,17 @@ class LiveSession:
         return self.scope.loop.is_closed()
 
     def _lose(self, lease: Lease) -> None:
-        if self.journal.lease == lease and not self.journal.is_letting_go:
-            self.journal.close(Conflict(self.scope.session_id, "its lease was taken over"))
+        if self.log.lease == lease and not self.log.is_letting_go:
+            self.log.close(Conflict(self.scope.session_id, "its lease was taken over"))
             self.cut("now")
 
     async def let_go(self) -> None:
         """Release the session under a run that does not end."""
         self.beat.remove(self)
-        self.journal.close(Conflict(self.scope.session_id, "its process has given it up"))
-        if self.journal.unreleased is not None:
-            await self.journal.give_back(self.journal.unreleased)
-            self.journal.unreleased = None
+        self.log.close(Conflict(self.scope.session_id, "its process has given it up"))
+        if self.log.unreleased is not None:
+            await self.log.give_back(self.log.unreleased)
+            self.log.unreleased = None
 
     def check_claims(self) -> None:
         """Refuse a run that was claimed again and again, and crashed each time."""
@@ -245,22 +245,22 @@ class LiveSession:
         """Count as running, and keep its lease renewed meanwhile."""
         self.since = time.perf_counter()
         live_scopes.add(self.scope)
-        if self.journal.lease is not None:
-            self.beat.add(self, self.journal.lease)
+        if self.log.lease is not None:
+            self.beat.add(self, self.log.lease)
 
     def end(self) -> None:
         """Release the run that has ended, its lease, and its reader."""
         live_scopes.discard(self.scope)
         self.beat.remove(self)
-        self.journal.close(_ENDED)
-        if self.journal.unreleased is not None:
-            self.beat.give_back(self.journal.unreleased)
-        self.journal.sink, self.scope.deps, self.scope.caller = _nowhere, None, None
+        self.log.close(_ENDED)
+        if self.log.unreleased is not None:
+            self.beat.give_back(self.log.unreleased)
+        self.log.sink, self.scope.deps, self.scope.caller = _nowhere, None, None
         self.readers = None
 
     def dissolve(self) -> None:
         """Separate its parts, which nobody uses any more, so that their memory is freed at once."""
-        self.journal.scope = self.journal.tail.scope = _NOBODYS
+        self.log.scope = self.log.tail.scope = _NOBODYS
         del self.scope.root
         self.scope.changes.dirty.clear()  # Without a store, nothing has cleared the marks.
 
@@ -272,14 +272,14 @@ class LiveSession:
     async def free(self) -> None:
         """Give back what an ended run of this process still holds, whose store was away: that was not a crash."""
         if self.head is not None and self.owner is not None and has_ended(self.owner):
-            await self.journal.give_back(Lease(ref=self.ref, owner=self.owner, fence=self.head.fence, ttl=0.0))
+            await self.log.give_back(Lease(ref=self.ref, owner=self.owner, fence=self.head.fence, ttl=0.0))
             self.owner = None
 
     def note_takeover(self) -> None:
         """Log it if the claim just made took the session from an owner that was gone."""
         if self.dead_owner or (self.head is not None and self.status == "running"):
             owner = self.owner or "an owner whose lease was over"
-            note(logging.INFO, "took over", self.scope.session_id, self.journal.tail.head, owner=owner)
+            note(logging.INFO, "took over", self.scope.session_id, self.log.tail.head, owner=owner)
 
     @property
     def is_running(self) -> bool:
@@ -388,10 +388,10 @@ class LiveSessions:
         if head.status == "running" and not live.is_running and loaded.point == head.checkpoint:
             live.scope.count_crash()
         live.scope.branch = loaded.point.rpartition(".")[0]
-        live.journal.tail.stand(head.checkpoint, head.seq)
-        live.journal.tail.chain.stand(loaded, pauses=tree.pauses)
-        live.journal.tail.measure(loaded.rows, state)
-        live.journal.tail.asked_ids = set(live.scope.questions.open)
+        live.log.tail.stand(head.checkpoint, head.seq)
+        live.log.tail.chain.stand(loaded, pauses=tree.pauses)
+        live.log.tail.measure(loaded.rows, state)
+        live.log.tail.asked_ids = set(live.scope.questions.open)
         image = live.scope.dormant.bind("", self.segment)
         if image is None:
             stored = ", ".join(live.scope.dormant.below(""))
@@ -429,7 +429,7 @@ class LiveSessions:
         live.end()
         if live.queued and live.takes_next and live.status != "waiting":
             self.take_next(live.ref, deps)
-        if live.journal.persistence is not Persistence.STORED and live.status == "done":
+        if live.log.persistence is not Persistence.STORED and live.status == "done":
             self.until_done.discard(session_id)
         elif well:
             self._kept[session_id] = live
@@ -447,7 +447,7 @@ def _no_queue(_: SessionRef, __: object) -> None:
 
 def status_of_live(live: LiveSession) -> SessionStatus:
     """Return the status of a session that is about to run."""
-    scope, checkpoint = live.scope, live.journal.tail.head
+    scope, checkpoint = live.scope, live.log.tail.head
     return SessionStatus(
         session_id=scope.session_id,
         status="running" if live.is_new else live.status,
@@ -486,7 +486,7 @@ async def resolve(
         questions = OpenQuestions(
             live.ref, scope.branch, Opened(scope.questions.open), require_token=settings.require_token
         )
-        return questions.resolve(given, by, message, None if id is None else (id, live.journal.tail.seq))
+        return questions.resolve(given, by, message, None if id is None else (id, live.log.tail.seq))
     except UnknownInterrupt as unknown:
         error = await why_not_open(settings.store, live.ref, unknown, live=live.is_running)
         if error is unknown and scope.questions.has_ended(unknown.interrupt_id):
@@ -593,7 +593,7 @@ async def expire(store: Store, live: LiveSession, now: float) -> tuple[Answered,
             await store.write(GiveAnswers(ref=live.ref, answers=[answer]))
         except (AlreadyResumed, InterruptExpired):
             continue  # Somebody was faster; the loaded answers, or the next load, show how it ended.
-        note(logging.INFO, "expired", live.scope.session_id, live.journal.tail.head, question=question.id)
+        note(logging.INFO, "expired", live.scope.session_id, live.log.tail.head, question=question.id)
         expired.append(await _given(store, live, answer))
     return tuple(expired)
 

@@ -44,7 +44,7 @@ from adjourn.stores.types import Answer, Claimed, Head, QueuedInput, SessionRef
 from ._driving import drive
 from ._live import TRIES, LiveSession, apply_answers, check_can_go_on, check_usable, expire, resolve
 from ._log import Persistence
-from ._opening import Call, Claiming, Move, OnPending, Reader, SessionOpener, check_not_running
+from ._opening import Call, Claiming, Move, OnPending, RunHandle, SessionOpener, check_not_running
 
 PAGE = 100
 """Records whose events are read at once."""
@@ -75,7 +75,7 @@ class Turn(Move):
                 raise Conflict(self.call.ref.id, "it may have moved since it was kept")
             await end_last_turn(self.opener, live, self._on_pending)
         begin_turn(live, self.call, self._input)
-        if live.journal.is_unstored:
+        if live.log.is_unstored:
             self.sessions.until_done.add(self.call.ref.id)
             return None
         return Claiming("input")
@@ -177,7 +177,7 @@ class Resume(Move):
 
     async def _check_permission(self, live: LiveSession, taken: tuple[Answer, ...]) -> None:
         named = {answer.id for answer in taken}
-        asked = OpenNow(live.scope, live.journal.tail.head).shown_of(named)
+        asked = OpenNow(live.scope, live.log.tail.head).shown_of(named)
 
         async def turn_user() -> str | None:
             return live.scope.user_id
@@ -185,7 +185,7 @@ class Resume(Move):
         await self.settings.permission.check(asked, self.by, turn_user)
 
     async def _check_seen(self, live: LiveSession, checkpoint_id: str, *, is_kept: bool) -> None:
-        head = live.journal.tail.head or ""
+        head = live.log.tail.head or ""
         if checkpoint_id == head and not is_kept:
             return
         stored = await self.settings.store.read(GetHead(live.ref))
@@ -269,7 +269,7 @@ class NextInput(Move):
                 raise ProgramChanged(head.program, f"the program that is to run it is '{sessions.segment}'")
             return sessions.new(head.session, head.user, Persistence.STORED)  # The claim finds out if it has moved on.
         live = await sessions.find(head.ref)
-        if live is None or live.journal.tail.head != head.checkpoint:
+        if live is None or live.log.tail.head != head.checkpoint:
             raise Conflict(head.session, "it has moved on")
         return live
 
@@ -304,7 +304,7 @@ class Travel(Move):
 
     async def make(self, live: LiveSession, *, is_kept: bool) -> Claiming:
         check_deps(live)
-        settings, scope, tail = self.settings, live.scope, live.journal.tail
+        settings, scope, tail = self.settings, live.scope, live.log.tail
         if tail.head == self._point:
             take_up(self.opener, live)
             return Claiming(None)
@@ -322,7 +322,7 @@ class Travel(Move):
 # What callers want, which may take more than one move
 
 
-async def resume(opener: SessionOpener, move: Resume, reader: Reader) -> LiveSession | None:
+async def resume(opener: SessionOpener, move: Resume, handle: RunHandle) -> LiveSession | None:
     """Return a session with answers in place, claimed; None when a live owner has it and takes the answers up.
 
     It is also None when the same answers were given before, under the same id: then what they led to is read.
@@ -332,14 +332,14 @@ async def resume(opener: SessionOpener, move: Resume, reader: Reader) -> LiveSes
         StaleCheckpoint: something else is asked now in place of what was answered.
     """
     if move.id is not None and (place := await _place_of(opener, move, move.id)) is not None:
-        return await _follow(opener, move.call, place, reader)
+        return await _follow(opener, move.call, place, handle)
     try:
-        live = await opener.open(move, reader)
+        live = await opener.open(move, handle)
     except SessionError:
         # Another process that sends the same may have been faster.
         if move.id is None or (place := await _place_of(opener, move, move.id)) is None:
             raise
-        return await _follow(opener, move.call, place, reader)
+        return await _follow(opener, move.call, place, handle)
     if live is not None and live.superseded:
         await _ask_anew(opener, live)
     return live
@@ -359,18 +359,18 @@ async def _ask_anew(opener: SessionOpener, live: LiveSession) -> NoReturn:
     finally:
         opener.sessions.ended(live, well=False)
     asked = tuple(live.scope.questions.open)
-    raise StaleCheckpoint(session_id, "", live.journal.tail.head or "", token=answered.id, open=asked)
+    raise StaleCheckpoint(session_id, "", live.log.tail.head or "", token=answered.id, open=asked)
 
 
-async def _follow(opener: SessionOpener, call: Call, place: int, reader: Reader) -> LiveSession | None:
-    """Let a reader follow what happened after an event, and go on with it if the process that did is gone."""
+async def _follow(opener: SessionOpener, call: Call, place: int, handle: RunHandle) -> LiveSession | None:
+    """Let a handle follow what happened after an event, and go on with it if the process that did is gone."""
     if not await _has_ended(opener, call.ref, place):
         with contextlib.suppress(SessionError, Conflict):  # Another process goes on with it, or it cannot go on here.
-            live = await recover(opener, call, reader)
+            live = await recover(opener, call, handle)
             live.seq_before = place
             return live
-    reader.seen = reader.since = place
-    reader.is_attached = True
+    handle.seen = handle.since = place
+    handle.is_attached = True
     return None
 
 
@@ -384,53 +384,53 @@ async def _has_ended(opener: SessionOpener, ref: SessionRef, place: int) -> bool
     return False
 
 
-async def recover(opener: SessionOpener, call: Call, reader: Reader, *, only_due: bool = False) -> LiveSession:
+async def recover(opener: SessionOpener, call: Call, handle: RunHandle, *, only_due: bool = False) -> LiveSession:
     """Return a session that goes on where it was cut off, claimed if there is anything left to run.
 
     If its last turn is done, that is the next one in its queue.
     """
     for _ in range(TRIES):
         for move in (Recover(opener, call, only_due=only_due), NextInput(opener, call)):
-            live = await opener.open(move, reader)
+            live = await opener.open(move, handle)
             if live is not None:
                 return live
     raise Conflict(call.ref.id, "others keep writing it")
 
 
-async def advance(opener: SessionOpener, call: Call, reader: Reader) -> LiveSession:
+async def advance(opener: SessionOpener, call: Call, handle: RunHandle) -> LiveSession:
     """Return a session in which what is due goes on: the next turn of its queue, or what is unfinished.
 
     Raises:
         UnfinishedRun: its last turn failed or was cancelled, and has not been answered since.
     """
-    begun = await opener.open(NextInput(opener, call), reader)
-    return begun or await recover(opener, call, reader, only_due=True)
+    begun = await opener.open(NextInput(opener, call), handle)
+    return begun or await recover(opener, call, handle, only_due=True)
 
 
-async def begin_input(opener: SessionOpener, call: Call, id: str, reader: Reader) -> LiveSession:
+async def begin_input(opener: SessionOpener, call: Call, id: str, handle: RunHandle) -> LiveSession:
     """Return a session with the turn of an input begun.
 
     Raises:
         Conflict: it is not next, or was taken.
         SessionBusy: a live owner has the session.
     """
-    live = await opener.open(NextInput(opener, call, only=id), reader)
+    live = await opener.open(NextInput(opener, call, only=id), handle)
     if live is None:
         raise Conflict(call.ref.id, f"the input '{id}' is not next in its queue")
     return live
 
 
-async def take_up_next(opener: SessionOpener, call: Call, reader: Reader) -> LiveSession:
+async def take_up_next(opener: SessionOpener, call: Call, handle: RunHandle) -> LiveSession:
     """Do what `advance` does, except that a turn that failed or was cancelled stays as it is.
 
     Raises:
         Conflict: there is nothing to do.
     """
-    live = await opener.open(NextInput(opener, call), reader)
+    live = await opener.open(NextInput(opener, call), handle)
     head = await opener.settings.store.read(GetHead(call.ref)) if live is None else None
     if head is not None and head.checkpoint and head.status in ("queued", "running", "waiting"):
-        live = await recover(opener, call, reader)
-    if live is None or live.journal.lease is None:
+        live = await recover(opener, call, handle)
+    if live is None or live.log.lease is None:
         raise Conflict(call.ref.id, "nothing is due there")
     return live
 
@@ -455,8 +455,8 @@ async def end_last_turn(opener: SessionOpener, live: LiveSession, on_pending: On
     answered = {answer.id for answer in live.answers}
     waiting = [name for name in live.scope.questions.open if name not in answered]
     if on_pending == "abandon":
-        live.journal.tail.take_up(live.answers)
-        live.journal.tail.close_questions([Answer(id=name, value=b"", how="abandoned") for name in waiting])
+        live.log.tail.take_up(live.answers)
+        live.log.tail.close_questions([Answer(id=name, value=b"", how="abandoned") for name in waiting])
         live.root.abandon()
     elif waiting:
         raise PendingInterrupts(live.scope.session_id, waiting, open_keys(live.scope))
@@ -473,7 +473,7 @@ def take_up(opener: SessionOpener, live: LiveSession) -> None:
     waiting = tuple(answer for answer in live.answers if answer.id in live.scope.questions.open)
     live.answers = ()
     apply_answers(live, waiting, opener.settings.clock())
-    live.journal.tail.take_up(waiting)
+    live.log.tail.take_up(waiting)
 
 
 def check_deps(live: LiveSession) -> None:

@@ -93,8 +93,8 @@ class Call(msgspec.Struct, kw_only=True):
         return tuple([name for name, value in given.items() if value])
 
 
-class Reader(Protocol):
-    """The reader of a run: what it receives, and from which event on it follows one that another process drives."""
+class RunHandle(Protocol):
+    """The handle of a run: what it receives, and from which event on it follows one that another process drives."""
 
     seen: int
     since: int | None
@@ -178,7 +178,7 @@ class SessionOpener:
         self.sessions = sessions
         self.settings = sessions.settings
 
-    async def open(self, move: Move, reader: Reader) -> LiveSession | None:
+    async def open(self, move: Move, handle: RunHandle) -> LiveSession | None:
         """Return the session with the move made, claimed; None if nothing is to be done in it, or a live owner does it.
 
         A session that no other process can know, or in which there is nothing to run, is not claimed.
@@ -187,7 +187,7 @@ class SessionOpener:
         for _ in range(TRIES):
             kept = self.sessions.pop(ref) if move.uses_kept else None
             try:
-                return await self._attempt(move, kept, reader)
+                return await self._attempt(move, kept, handle)
             except Conflict:
                 pass  # It has moved on.
             except (SessionError, UsageError):
@@ -195,7 +195,7 @@ class SessionOpener:
                     raise
         raise Conflict(ref.id, "others keep writing it")
 
-    async def _attempt(self, move: Move, kept: LiveSession | None, reader: Reader) -> LiveSession | None:
+    async def _attempt(self, move: Move, kept: LiveSession | None, handle: RunHandle) -> LiveSession | None:
         ref, live = move.call.ref, kept or await move.find()
         if live is None:
             return None
@@ -205,7 +205,7 @@ class SessionOpener:
             check_not_running(live)
         else:
             check_not_own(ref.id, live.owner)
-        await self.prepare(live, move.call, reader)
+        await self.prepare(live, move.call, handle)
         claiming = await move.make(live, is_kept=kept is not None)
         if claiming is None:
             return live
@@ -218,15 +218,15 @@ class SessionOpener:
         move.made(live, claimed)
         if claimed.lease is not None:
             return live
-        reader.seen = reader.since = claimed.seq
+        handle.seen = handle.since = claimed.seq
         return None
 
-    async def prepare(self, live: LiveSession, call: Call, reader: Reader) -> None:
+    async def prepare(self, live: LiveSession, call: Call, handle: RunHandle) -> None:
         """Get a session ready for the run that a call begins."""
-        scope, settings, is_watched = live.scope, self.settings, reader.wants_events
+        scope, settings, is_watched = live.scope, self.settings, handle.wants_events
         live.prepare(self.sessions)
         live.is_unattended, live.takes_next = call.is_unattended, call.takes_next
-        live.journal.sink, live.seq_before = reader.deliver, live.journal.tail.seq
+        live.log.sink, live.seq_before = handle.deliver, live.log.tail.seq
         scope.deps = call.deps
         if call.deps is None and settings.deps is not None:
             scope.deps = await _made(settings.deps, live)
@@ -234,19 +234,19 @@ class SessionOpener:
         scope.has_reader = is_watched
         scope.logs_events = is_watched or call.persistence is not Persistence.UNSTORED
         if settings.has_own_store:
-            if not live.journal.is_unstored and call.ref.id in self.sessions.until_done:
-                live.journal.persistence = Persistence.UNTIL_DONE
+            if not live.log.is_unstored and call.ref.id in self.sessions.until_done:
+                live.log.persistence = Persistence.UNTIL_DONE
             scope.has_boundaries = scope.logs_events or settings.durability != "pause"
         if call.values:
             live.root.set_values(call.values)
 
     async def _claim(self, live: LiveSession, claiming: Claiming) -> Claimed:
         # A session that had failed, or was handed over, counts as such until a record says that it goes on.
-        writes = claiming.source is not None or live.journal.tail.has_news or live.status != "running"
+        writes = claiming.source is not None or live.log.tail.has_news or live.status != "running"
         try:
             if live.owner is not None:
                 await live.free()
-            claimed = await live.journal.claim(
+            claimed = await live.log.claim(
                 live.header(claiming.source),
                 answers=claiming.answers,
                 over=live.owner and live.dead_owner,
@@ -255,7 +255,7 @@ class SessionOpener:
             )
         except asyncio.CancelledError:
             # The caller has left: the session must not look alive.
-            if live.journal.lease is not None:
+            if live.log.lease is not None:
                 with contextlib.suppress(AdjournError):
                     await end_cut_off(live)
             raise

@@ -35,7 +35,7 @@ from ._following import RunFollower
 from ._live import TRIES, LiveSession, LiveSessions
 from ._loops import is_passing
 from ._moves import NextInput, begin_turn, take_up_next
-from ._opening import Call, OnBusy, Reader, SessionOpener
+from ._opening import Call, OnBusy, RunHandle, SessionOpener
 from ._reader import NET, POLL
 from .run import Begin, Run
 
@@ -149,18 +149,18 @@ class TurnQueue:
             if call.values:
                 live.root.set_values(call.values)
             begin_turn(live, call, input)
-            live.journal.tail.check_storable()
+            live.log.tail.check_storable()
         finally:
             live.dissolve()
 
     # Taking the place of the turn that runs
 
     async def overtake(
-        self, call: Call, input: Any, begin: Begin, begin_anyway: Begin, reader: Reader
+        self, call: Call, input: Any, begin: Begin, begin_anyway: Begin, handle: RunHandle
     ) -> LiveSession | None:
         """Begin a turn; if the session is busy, make room for it and `begin_anyway`."""
         try:
-            return await begin(reader)
+            return await begin(handle)
         except SessionBusy:
             pass
         except UnfinishedRun as unfinished:
@@ -170,7 +170,7 @@ class TurnQueue:
         for _ in range(TRIES):
             await self._make_room(call.ref)
             try:
-                return await begin_anyway(reader)
+                return await begin_anyway(handle)
             except SessionBusy:
                 continue
         raise Conflict(call.ref.id, "others keep writing it")
@@ -194,13 +194,13 @@ class TurnQueue:
 
     # Waiting for a turn
 
-    async def turn(self, call: Call, input: Any, begin: Begin, reader: Reader) -> LiveSession | None:
-        """Return the session with this turn begun; None if somebody else drives it, for the reader to follow.
+    async def turn(self, call: Call, input: Any, begin: Begin, handle: RunHandle) -> LiveSession | None:
+        """Return the session with this turn begun; None if somebody else drives it, for the handle to follow.
 
         If others come first, the input is stored behind theirs.
         """
         try:
-            return await begin(reader)
+            return await begin(handle)
         except SessionBusy:
             pass
         name = self._settings.new_id()
@@ -208,46 +208,46 @@ class TurnQueue:
         key = (call.ref.id, name)
         self._waiting.add(key)
         try:
-            return await self._wait(call, name, head.seq, reader)
+            return await self._wait(call, name, head.seq, handle)
         except InputWithdrawn:
             raise
         except BaseException:
             # Whoever wanted this turn is gone, or hears of an error: it must not begin later, unless it was detached.
-            if not reader.is_detached:
+            if not handle.is_detached:
                 await self._withdraw(call.ref, name)
             raise
         finally:
             self._waiting.discard(key)
             self._ended.publish(call.ref)  # Somebody else may have left it to this caller to begin what is next.
 
-    async def _wait(self, call: Call, id: str, seq: int, reader: Reader) -> LiveSession | None:
+    async def _wait(self, call: Call, id: str, seq: int, handle: RunHandle) -> LiveSession | None:
         ref, pause = call.ref, POLL[0]
         before = _Before(self._settings.store)
         with self._ended.listening() as news:
             while True:
                 queued = await self._queued(ref, id)
                 if id not in [each.id for each in queued]:
-                    reader.seen = reader.since = await self._begun_at(ref, id, seq)
+                    handle.seen = handle.since = await self._begun_at(ref, id, seq)
                     return None
-                if reader.is_cancelled:
+                if handle.is_cancelled:
                     await self._withdraw(ref, id)
                     continue
-                live = await self._attempt(call, queued[0], id, before, reader)
+                live = await self._attempt(call, queued[0], id, before, handle)
                 if live is not None:
                     return live
                 pause = POLL[0] if await news.wait(pause) else min(2 * pause, POLL[1])
 
-    async def begun(self, ref: SessionRef, id: str, reader: Reader) -> None:
-        """Wait until somebody has begun the turn of an input, for a reader who follows it.
+    async def begun(self, ref: SessionRef, id: str, handle: RunHandle) -> None:
+        """Wait until the turn of an input has begun, for the handle of a run that follows it.
 
         Raises:
             InputWithdrawn: it was removed before.
         """
-        after = reader.seen
+        after = handle.seen
         async with news_of(self._settings.store, (ref.app, ref.id)) as news:
             while id in [each.id for each in await self._queued(ref, id)]:
                 await news.wait(NET if news.has_hints else POLL[1])
-        reader.seen = reader.since = await self._begun_at(ref, id, after)
+        handle.seen = handle.since = await self._begun_at(ref, id, after)
 
     async def _queued(self, ref: SessionRef, id: str) -> list[QueuedInput]:
         try:
@@ -265,7 +265,7 @@ class TurnQueue:
         raise InputWithdrawn(ref.id, id)
 
     async def _attempt(
-        self, call: Call, first: QueuedInput, id: str, before: _Before, reader: Reader
+        self, call: Call, first: QueuedInput, id: str, before: _Before, handle: RunHandle
     ) -> LiveSession | None:
         """Begin the turn of this input if it is next; see to it that somebody begins, or ends, what comes before."""
         head = await self._settings.store.read(GetHead(call.ref))
@@ -277,7 +277,7 @@ class TurnQueue:
             return None
         if first.id == id:
             try:
-                return await self._opener.open(NextInput(self._opener, call, only=id), reader)
+                return await self._opener.open(NextInput(self._opener, call, only=id), handle)
             except (SessionBusy, Conflict):
                 return None  # Somebody was faster.
         if (call.ref.id, first.id) not in self._waiting:

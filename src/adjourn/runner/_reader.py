@@ -119,15 +119,15 @@ class Reader:
         """Read the run that was joined, now that it has begun: what it emitted before is in the log."""
         queue = self._queue
         assert queue is not None
-        journal = queue.readers.journal
-        assert journal is not None
+        writer = queue.readers.log
+        assert writer is not None
         if self.since is None:
             self.since = queue.readers.before
-        queue.is_unsaved = journal.emits_unsaved
+        queue.is_unsaved = writer.emits_unsaved
         if not queue.readers.has_ended:
-            journal.scope.has_reader = True  # It may have been started by a caller who did not read it.
-        if max(queue.told, self.seen) < journal.tail.seq and not journal.is_unstored:
-            self._until = queue.told = journal.tail.seq
+            writer.scope.has_reader = True  # It may have been started by a caller who did not read it.
+        if max(queue.told, self.seen) < writer.tail.seq and not writer.is_unstored:
+            self._until = queue.told = writer.tail.seq
 
     @property
     def listener(self) -> Listener | None:
@@ -351,11 +351,11 @@ _changing_readers = threading.Lock()
 class Readers:
     """Those who read one run of this process; `before` is the number of the last event before it.
 
-    The run has no `journal` before it has its session.
+    The run has no `log` before it has its session.
     """
 
     # No __init__, which would be one more call for every run.
-    journal: LogWriter | None = None
+    log: LogWriter | None = None
     loop: asyncio.AbstractEventLoop | None = None
     before: int = 0
     queues: tuple[EventQueue, ...] = ()
@@ -372,7 +372,7 @@ class Readers:
             self.last = last
             events = events[:-1]
         if self.listener is not None:
-            if self.journal is None:
+            if self.log is None:
                 self.opening += tuple(events)
             for event in events:
                 self.listener.note(event)

@@ -38,7 +38,7 @@ def summary_of(live: LiveSession) -> bytes:
 
     It is empty if the store does not want it.
     """
-    if not live.journal.wants_summaries:
+    if not live.log.wants_summaries:
         return b""
     scope, root = live.scope, live.root.address
     asked = OpenNow(scope, None).shown() if scope.questions.open else ()

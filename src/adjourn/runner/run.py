@@ -25,7 +25,7 @@ from ._driving import drive, stored_end, stored_result
 from ._following import CancelMode, RunFollower, check_mode
 from ._live import Ending, LiveSession
 from ._loops import mark_passing, waited, wake
-from ._opening import Reader as ReadRun
+from ._opening import RunHandle
 from ._reader import Reader, Readers, Watched
 from .result import RunResult
 
@@ -148,7 +148,7 @@ class _ThreadReader:
                 self._handed.put(event)
 
 
-Begin = Callable[[ReadRun], Awaitable[LiveSession | None]]
+Begin = Callable[[RunHandle], Awaitable[LiveSession | None]]
 
 
 def _ending(live: LiveSession, outcome: RunResult | BaseException | None) -> Ending:
@@ -268,11 +268,11 @@ class Run(Defaulted, Generic[Out_co, State_co]):
         self._has_started = True
         if live is not None:
             live.readers = readers = self._readers
-            readers.journal, readers.before, readers.loop = live.journal, live.seq_before, live.scope.loop
+            readers.log, readers.before, readers.loop = live.log, live.seq_before, live.scope.loop
             if self._cancelled is not None:
                 live.cut(self._cancelled)  # It was cancelled while it was being opened.
             self._sessions.running[self.session_id] = live
-            self.has_driven = live.journal.lease is not None or live.journal.is_unstored
+            self.has_driven = live.log.lease is not None or live.log.is_unstored
             if self.has_driven and self._sessions.observer is not None:
                 self._sessions.observer.began(live.scope.user_id)  # Here: it counts before its caller goes on.
             # Made without the loop's task factory, like all tasks of the engine: it is for users' tasks.

@@ -34,7 +34,7 @@ from ._following import CancelMode, RunFollower, check_mode
 from ._live import LiveSession, LiveSessions
 from ._log import Persistence
 from ._moves import Resume, Travel, Turn, advance, begin_input, recover, resume
-from ._opening import Call, OnBusy, OnPending, Reader, SessionOpener
+from ._opening import Call, OnBusy, OnPending, RunHandle, SessionOpener
 from ._queue import Submission, TurnQueue
 from ._reader import pages
 from ._settings import Options, RunnerSettings, stored_metadata
@@ -391,18 +391,18 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         run.seen, run.is_attached = after, True
         return run
 
-    async def _finish_first(self, call: Call, begin: Begin, reader: Reader) -> LiveSession | None:
+    async def _finish_first(self, call: Call, begin: Begin, handle: RunHandle) -> LiveSession | None:
         """Finish what is unfinished, and only then begin."""
         head = await self.store.read(GetHead(call.ref))
         if head is None or head.status == "done" or not head.checkpoint:
-            return await begin(reader)
+            return await begin(handle)
         result = await self.recover(call.ref.id, deps=call.deps, user_id=call.ref.user)
         if result.interrupts:
             keys = {asked.id: asked.key for asked in result.interrupts if asked.key is not None}
             raise PendingInterrupts(call.ref.id, [asked.id for asked in result.interrupts], keys)
         if result.status != "done":
             raise UnfinishedRun(call.ref.id, result.status)
-        return await begin(reader)
+        return await begin(handle)
 
     # Looking
 

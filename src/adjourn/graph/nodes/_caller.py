@@ -44,12 +44,12 @@ class NodeCaller:
     def emit(self, event: Event) -> None:
         """Emit a durable event of this node."""
         if self.scope.logs_events and self.audience.hears:
-            self.scope.journal.emit(replace(event, agent=self.audience.name, path=self.audience.path))
+            self.scope.log.emit(replace(event, agent=self.audience.name, path=self.audience.path))
 
     def emit_live(self, event: Event) -> None:
         """Emit a live event of this node."""
         if self.scope.has_reader and self.audience.hears:
-            self.scope.journal.emit_live(replace(event, agent=self.audience.name, path=self.audience.path))
+            self.scope.log.emit_live(replace(event, agent=self.audience.name, path=self.audience.path))
 
     def answer_id(self) -> str:
         """Return the id of the message that the node's model writes: the same however often the node runs."""
