@@ -6,8 +6,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # More for pytest or the bench: make test ARGS="-k resume -x"
 ARGS ?=
-# One worker for each core; WORKERS=0 runs the tests in one process, as a debugger wants it.
-WORKERS ?= auto
+# Two more workers than cores, as many tests wait for processes, servers and clocks; WORKERS=0 runs the tests in one
+# process, as a debugger wants it.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 # How much `make proof` tries: EFFORT=long tries all that there is, which takes a night.
 EFFORT ?= proof
 # Where `make serve` listens, on this machine alone.
