@@ -24,7 +24,7 @@ from adjourn._engine.values import GONE, lift_values
 from adjourn.errors import CheckpointCorrupt, ProgramChanged, UsageError
 from adjourn.events import Event, ToolResult
 from adjourn.graph._channels import Changes
-from adjourn.graph._frame import GraphFrame, Task
+from adjourn.graph._frame import GraphFrame, MessageIds, Routing, Task
 from adjourn.graph._node import Plan, Send
 from adjourn.graph.commands import Overwrite
 from adjourn.graph.reducers import append, merge
@@ -201,10 +201,10 @@ class Transcript:
         self.owner: Callable[[], AgentFrame] = cast("Any", weakref.ref(owner))
         """Returns the frame that it belongs to; no frame writes here that does not keep that one."""
         self._fields = owner.fields
-        self.ids = owner.ids
+        self.ids: MessageIds = owner.ids
         self._scope = owner.scope
         self._used: set[str] | None = None
-        self.before = before
+        self.before: Transcript | None = before
         self.caller: str | None = None if around is None else around.agent.name
 
     @property
@@ -387,6 +387,9 @@ class AgentFrame(GraphFrame):
     """
 
     plan: AgentPlan  # pyright: ignore[reportIncompatibleVariableOverride]  # a frame keeps the plan it was made with
+    tasks: list[Task]
+    routings: list[Routing]
+    beside: Frame | None
     emits: bool = True
 
     def __init__(self, agent: AgentConfig, plan: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:

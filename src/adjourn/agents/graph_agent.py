@@ -58,6 +58,8 @@ class GraphAgentFrame(AgentFrame):
     """A running graph agent: its graph has a separate frame below it, which is kept when a turn has ended."""
 
     agent: GraphAgent
+    around_nodes: tuple[Any, ...]
+    beside: Frame | None
 
     def __init__(self, agent: AgentConfig, plan: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(agent, plan, scope, parent, segment)

@@ -84,6 +84,8 @@ class Task(UserFrame):
     recorded: bool
     questions: list[Question] | None
     alive: bool
+    exception: BaseException | None
+    slot: Slot | None
     graph: GraphFrame
 
     def __init__(self, graph: GraphFrame, node: Node, index: int | None = None, overlay: Overlay | None = None) -> None:
@@ -495,7 +497,7 @@ class GraphFrame(ProgramFrame):
     def __init__(self, plan: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
         super().__init__(scope, parent, segment)
         self.plan: Plan = plan
-        self.around_all = plan.middleware
+        self.around_all: tuple[Any, ...] = plan.middleware
         self.fields: Fields = Fields()
         self._audience: Audience | None = None
         self.ids: MessageIds = MessageIds(parent, segment)

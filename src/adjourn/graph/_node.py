@@ -174,11 +174,11 @@ class Condition:
     def __init__(
         self, node: Node, segment: str, call: Callable[[Any], Any], is_async: bool, mapping: dict[Any, str] | None
     ) -> None:
-        self.call = call
-        self.is_async = is_async
-        self.mapping = mapping
-        self.segment = segment
-        self.below = f"{node.segment};{self.segment}"
+        self.call: Callable[[Any], Any] = call
+        self.is_async: bool = is_async
+        self.mapping: dict[Any, str] | None = mapping
+        self.segment: str = segment
+        self.below: str = f"{node.segment};{self.segment}"
         self.known: dict[str, Node | None] = {}
 
 

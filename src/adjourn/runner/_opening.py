@@ -111,7 +111,7 @@ class RunHandle(Protocol):
         """Whether anybody reads the run."""
         ...
 
-    def deliver(self, events: list[Event]) -> None:
+    def deliver(self, events: list[Event], /) -> None:
         """Receive what has happened."""
         ...
 

@@ -212,7 +212,7 @@ class Run(Defaulted, Generic[Out_co, State_co]):
         self._readers = readers = Readers()
         if sessions.listen is not None:
             readers.listener = sessions.listen()
-        self.deliver = readers.deliver
+        self.deliver: Callable[[list[Event]], None] = readers.deliver
         self._live: LiveSession | None = None
         self._outcome: RunResult[Out_co, State_co] | BaseException | None = None
         self._cancelled: CancelMode | None = None
