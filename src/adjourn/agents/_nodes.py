@@ -25,7 +25,7 @@ After = Callable[[Any], list[Send]]
 
 
 class InnerNode(Node):
-    """A step of an agent: `call(frame, task)` runs it, and `after(frame)` returns what follows. It has no address."""
+    """A step of an agent: `call(frame, task)` runs it, and `after(frame)` returns what follows."""
 
     __slots__ = ("after", "call")
 

@@ -179,9 +179,10 @@ class SessionOpener:
         self.settings = sessions.settings
 
     async def open(self, move: Move, handle: RunHandle) -> LiveSession | None:
-        """Return the session with the move made, claimed; None if nothing is to be done in it, or a live owner does it.
+        """Return the session with the move made; None if the move finds none, or if its live owner takes the answers up.
 
-        A session that no other process can know, or in which there is nothing to run, is not claimed.
+        It is claimed, unless the move says that there is nothing to claim: no other process can know the session, or
+        there is nothing to run in it.
         """
         ref = move.call.ref
         for _ in range(TRIES):

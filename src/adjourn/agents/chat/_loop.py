@@ -6,8 +6,9 @@
               │ act ─▶ after_acting ─▶ end, or hand over ─▶ after_handoff
               └──────────────┘
 
-`think` and `act` are steps of a graph: the result of one is recorded before the next one begins. The methods between
-them decide what follows, only from what is recorded.
+`think` and `act` are steps of a graph. The methods between them decide what follows, only from the frame's state, and
+one record has both; with durability "step" it is stored before the next step begins. `think` itself names the calls of
+tools that run next (`_follow`).
 """
 
 # Overrides are documented on the base class.
@@ -57,8 +58,8 @@ NOT_RUN = "This call was not run: another one ended the turn before it."
 class ChatPlan(HandoffPlan):
     """What a chat-model agent does in a turn; the methods are in the order in which they are called.
 
-    What a step returns is in its task's writes and is recorded before `after_…` reads it: these methods decide only
-    from what is recorded, so another process decides the same. Only the kit is not recorded: `prepare` makes it anew in
+    What a step returns is in the frame's state before `after_…` reads it, and one record has both. These methods decide
+    from the state alone, so another process decides the same. Only the kit is not recorded: `prepare` makes it anew in
     each process, before any step runs there.
     """
 

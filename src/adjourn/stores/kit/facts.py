@@ -276,8 +276,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     labels: bool = False
     """Whether what listings show of those is wanted, too: their columns from `address` on."""
     branches: bool = False
-    log: bool = False
-    """Whether `asking` is wanted."""
+    asking: bool = False
+    """Whether the branches that have open questions are wanted."""
     queue: int | None = None
     """How many inputs that wait are wanted; -1 for all."""
     head: bool = False
@@ -302,7 +302,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
             first_input=self.first_input or more.first_input,
             waiting=self.waiting or more.waiting,
             branches=self.branches or more.branches,
-            log=self.log or more.log,
+            asking=self.asking or more.asking,
         )
 
 
@@ -383,8 +383,8 @@ class FactSheet:
         return self._records.get(id)
 
     def asking(self) -> Sequence[int]:
-        if not self._query.log:
-            raise NotRead(Query(ref=self._query.ref, log=True))
+        if not self._query.asking:
+            raise NotRead(Query(ref=self._query.ref, asking=True))
         return self._asking
 
     def queue(self, limit: int | None) -> Sequence[InputRow]:

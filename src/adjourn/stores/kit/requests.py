@@ -573,7 +573,7 @@ class Prune(StoreRequest[int], frozen=True, gc=False):
 
     def query(self) -> Query:
         """Request the whole log, without its bodies."""
-        return Query(ref=self.ref, branches=True, log=True, span=Span())
+        return Query(ref=self.ref, branches=True, asking=True, span=Span())
 
     def decide(self, facts: Facts) -> Decision[int]:
         """Drop the records that nothing kept is folded from."""

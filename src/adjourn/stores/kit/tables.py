@@ -54,7 +54,7 @@ class Table(Generic[R]):
     them meanwhile; those in `lasting` keep the first text that is written. An `EncryptedStore` seals the columns in
     `secret`, in this order, each bound to its row and to other columns of that. Of `labels` it keeps keyed digests, by
     which listings select, and seals what they say with the body; of those in `digested` it keeps digests alone. All
-    others stay readable.
+    others stay readable, those of sessions always: their row is what every decision and listing compares.
     """
 
     def __init__(
@@ -213,5 +213,7 @@ OUTBOX = Table(
     indexes=(Index("outbox_due", ("app", "to", "due")),),
 )
 """Notices that nobody has sent yet. They outlive their sessions, too."""
+
+assert not SESSIONS.secret, "no store could compare a session's row that is sealed"
 
 TABLES: tuple[Table[Any], ...] = (SESSIONS, BRANCHES, RECORDS, QUESTIONS, INBOX, INPUTS, BEGUN, OUTBOX)

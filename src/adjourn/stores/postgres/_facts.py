@@ -147,7 +147,7 @@ def _shape(query: Query) -> _Shape:
         queue=query.queue is not None,
         branches=query.branches or bool(query.records),
         records=bool(query.records),
-        asking=query.log,
+        asking=query.asking,
         fold=_fold_of(query),
         asked=asked,
         every=query.every,
