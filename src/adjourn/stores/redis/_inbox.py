@@ -74,6 +74,8 @@ class Inbox:
             async for page in walk(self._server, keys, bounds, after):
                 yield [entry for entry, _ in page]
             return
+        if stretch is Stretch.LASTING and filter.expires_before is not None:
+            return
         if await self._expire_soon(filter, now):
             entries = await self._by_age(filter, after, now)
             yield entries[: PAGES[0]]
