@@ -11,7 +11,8 @@ import pytest
 from adjourn import Run, Runner, current
 from adjourn.errors import StoreUnavailable
 from adjourn.events import Done, Event, Failed, Interrupted
-from adjourn.stores import Store
+from adjourn.runner._reader import Reader
+from adjourn.stores import SessionRef, Store
 from adjourn.testing import FaultStore
 from tests.conftest import Buffer
 
@@ -205,3 +206,19 @@ async def test_a_reader_who_comes_when_the_run_has_begun_gets_what_is_logged_of_
     logged = [event async for event in graph.attach("s", after=0)]
     assert isinstance(events[-1], Done)
     assert [event for event in events if event.seq is not None] == logged
+
+
+async def test_a_reader_who_comes_while_the_run_goes_on_in_another_thread_misses_nothing(store: Store):  # rule A11
+    gates = [Gate(), Gate()]
+    graph = line(*[(name, held(name, gate)) for name, gate in zip("ab", gates, strict=True)], store=store)
+    run = graph.run({}, session_id="s")
+    first = asyncio.create_task(read_slowly(run, 0))
+    await gates[0].reached.wait()
+    reader = Reader(store, SessionRef("s"), after=0)
+    reader.join(run._readers)  # pyright: ignore[reportPrivateUsage]
+    gates[0].opened.set()  # as a run in another thread may emit at any moment
+    await gates[1].reached.wait()
+    reader.follow_on()
+    gates[1].opened.set()
+    events = [event for event in await first if event.seq is not None]
+    assert [event async for event in reader.items() if event.seq is not None] == events

@@ -126,8 +126,11 @@ class Reader:
         queue.is_unsaved = writer.emits_unsaved
         if not queue.readers.has_ended:
             writer.scope.has_reader = True  # It may have been started by a caller who did not read it.
-        if max(queue.told, self.seen) < writer.tail.seq and not writer.is_unstored:
-            self._until = queue.told = writer.tail.seq
+        last = writer.tail.seq
+        # A run on another thread may have emitted something since it was joined, but the reader lacks what was before.
+        until = queue.since if queue.told == last else last
+        if self.seen < until and not writer.is_unstored:
+            self._until, queue.told = until, last
 
     @property
     def listener(self) -> Listener | None:
@@ -248,15 +251,16 @@ class EventQueue:
     """What one reader has not taken yet of what a run emits, each event with the number of the durable one before it.
 
     The run puts events in on its thread, and never waits; the reader takes them out on its own. `told` is the number of
-    the last durable event that came in. Of a reader who is `behind`, nothing is queued any more until it asks for it:
-    the log has what is missing. With `is_unsaved` the log may not have it yet, so durable events are queued all the
-    same.
+    the last durable event that came in; every one after number `since` did, up to it. Of a reader who is `behind`,
+    nothing is queued any more until it asks for it: the log has what is missing. With `is_unsaved` the log may not have
+    it yet, so durable events are queued all the same.
     """
 
     def __init__(self, readers: Readers) -> None:
         self.readers: Readers = readers
         self.events: deque[tuple[int, Event]] = deque()
         self.told: int = 0
+        self.since: int = 0
         self.behind: bool = False
         self.is_unsaved: bool = False
         self.is_elsewhere: bool = False
@@ -268,6 +272,8 @@ class EventQueue:
         for event in events:
             number = event.seq
             if number is not None:
+                if number != self.told + 1:
+                    self.since = number - 1
                 self.told = number
                 if is_muted(event):
                     continue
