@@ -179,7 +179,7 @@ class SessionOpener:
         self.settings = sessions.settings
 
     async def open(self, move: Move, handle: RunHandle) -> LiveSession | None:
-        """Return the session with the move made; None if the move finds none, or if its live owner takes the answers up.
+        """Return the session with the move made; None if the move finds none, or its live owner takes the answers up.
 
         It is claimed, unless the move says that there is nothing to claim: no other process can know the session, or
         there is nothing to run in it.
