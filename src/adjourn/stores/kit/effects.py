@@ -242,7 +242,8 @@ def renewal_of(lease: Lease) -> tuple[Guard, dict[str, Any]]:
 
 def settled(row: Any, at: float) -> Any:
     """Return a row that was written at a time, with its times in the place of those that were to be known later."""
-    later = {name: at + value.plus for name in row.__struct_fields__ if type(value := getattr(row, name)) is Later}
+    fields = zip(row.__struct_fields__, astuple(row), strict=True)
+    later = {name: at + value.plus for name, value in fields if type(value) is Later}
     return replace(row, **later) if later else row
 
 

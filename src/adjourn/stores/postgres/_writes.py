@@ -209,19 +209,24 @@ def _changed(updates: Sequence[Update], deletes: Sequence[Removal], values: list
 
 def _given(row: Iterable[Any], values: list[Any]) -> tuple[str, ...]:
     """Add what parameters need for the values of some columns; return how each is given."""
-    modes: list[str] = []
-    for value in row:
-        mode = "is"
-        if isinstance(value, Later):
-            mode = "later" if value.plus else "now"
-            values += (value.plus,) if value.plus else ()
-        elif isinstance(value, Add):
-            mode = "add"
+    given = tuple(row)
+    modes = [_MODES.get(type(value), "is") for value in given]
+    if modes.count("is") == len(modes):
+        values += given
+        return tuple(modes)
+    for place, (value, mode) in enumerate(zip(given, modes, strict=True)):
+        if mode == "now" and value.plus:
+            modes[place] = "later"
+            values.append(value.plus)
+        elif mode == "list":
+            modes[place] = "is"
+            values.append([*value])
+        elif mode != "now":
             values.append(value)
-        else:
-            values.append([*value] if isinstance(value, tuple) else value)
-        modes.append(mode)
     return tuple(modes)
+
+
+_MODES: dict[Any, str] = {Later: "now", Add: "add", tuple: "list"}
 
 
 def _given_in_list(column: Sequence[Any], values: list[Any]) -> str:
