@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from adjourn import ChatModelAgent, Message, Middleware, ParallelAgent, Runner, UsageError, tool
+from adjourn import (
+    ChatModelAgent,
+    Delta,
+    Message,
+    Middleware,
+    ParallelAgent,
+    Retrying,
+    Runner,
+    SequentialAgent,
+    UsageError,
+    tool,
+)
+from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.middleware import ModelState, RedactPII, ToolRequest
 from adjourn.testing import ScriptedModel
 
@@ -37,6 +49,40 @@ async def test_hooks_know_calls_by_the_ids_under_which_they_run() -> None:
     await Runner(agent).run("go")
     assert known == ran
     assert len(set(known)) == 4
+
+
+class Watching(Middleware):
+    """Changes nothing, and knows the ids of the calls that it has seen."""
+
+    def __init__(self) -> None:
+        self.known: list[str] = []
+
+    def after_model(self, state: ModelState, ctx: Any) -> ModelState:
+        self.known.extend(each.id for each in state.messages[-1].tool_calls)
+        return state
+
+
+async def test_hooks_of_an_agent_below_another_know_calls_by_these_ids_too() -> None:
+    watching = Watching()
+    inner, _ = scripted(
+        call("look", "c1", at="a"), call("look", "c1", at="b"), "done", middleware=[watching], tools=[look]
+    )
+    result = await Runner(SequentialAgent("Row", agents=[inner])).run("go")
+    assert watching.known == ["c1", "c1~2"]
+    assert [each.tool_call_id for each in result.messages if each.role == "tool"] == watching.known
+
+
+@pytest.mark.parametrize("how", ["agent", "node"])
+async def test_an_id_that_a_call_gets_voids_nothing_that_readers_have(how: str) -> None:  # rule A9
+    model = ScriptedModel([call("look", "", at="a"), "done"])
+    if how == "agent":
+        run = Runner(ChatModelAgent("A", model=model, tools=[look], middleware=[Watching()])).run("go")
+    else:
+        graph = StateGraph(MessagesState, name="g").add_llm_node("llm", model, tools=[look], middleware=[Watching()])
+        run = graph.add_edge(START, "llm").compile().run({"user_input": "go"})
+    events = [event async for event in run]
+    assert any(isinstance(event, Delta) for event in events)
+    assert not any(isinstance(event, Retrying) for event in events)
 
 
 @pytest.mark.parametrize("left", [(), (Message.user("hm"),)])

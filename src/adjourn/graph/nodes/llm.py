@@ -129,9 +129,10 @@ class LLMNode(Node):
         after = [*messages, await asking.answer(request)]
         if hooks.after_model:
             # The hooks see the calls with the ids under which they will run.
-            after[-1] = with_own_ids(after[-1], call_ids([*read.stored, *messages]))
+            after[-1] = own = with_own_ids(after[-1], call_ids([*read.stored, *messages]))
             after = await hooked(hooks.after_model, "after_model", after, kit)
-            asking.check_shown(after[-1])
+            if after[-1] != own:  # Other ids of calls alone void nothing that readers have.
+                asking.check_shown(after[-1])
         return self._written(task, caller, read, after)
 
     def _kit(self, outer: tuple[Any, ...]) -> Kit:
