@@ -31,6 +31,21 @@ from adjourn.testing import FaultStore, ScriptedModel
 T = TypeVar("T")
 
 
+async def test_an_id_stands_for_values_too(store: Store):  # rule R20
+    @workflow
+    async def asks(_: str) -> object:
+        return interrupt("one?", key="one", schema=str), current().values.get("v")
+
+    made = Runner(asks, store=store)
+    await made.run("x", session_id="s")
+    first = await made.resume("s", {"one": "a"}, id="k", values={"v": 1})
+    assert first.value == ("a", 1)
+    assert (await made.resume("s", {"one": "a"}, id="k", values={"v": 1})).value == ("a", 1)
+    for values in ({"v": 2}, None, {"v": 1, "w": 1}):
+        with pytest.raises(Conflict, match="something else was answered under the id 'k'"):
+            await made.resume("s", {"one": "a"}, id="k", values=values)
+
+
 @workflow
 async def two_questions(_: str) -> list[str]:
     return [interrupt("one?", key="one", schema=str), interrupt("two?", key="two", schema=str)]

@@ -129,16 +129,28 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.created = now
 
 
+class Called(msgspec.Struct, frozen=True):
+    """What the sender of answers calls them, and the number of the event before what they led to.
+
+    `rest` is a digest of what else came with them, such as session values; empty if nothing did.
+    """
+
+    id: str
+    after: int
+    rest: str = ""
+
+
 class _AnswerAndMessage(msgspec.Struct, frozen=True, tag_field="$t", tag="answer_and_message", omit_defaults=True):
     """An answer with what was said together with it, as they are stored: one cannot come without the other.
 
-    `id` is what its sender calls it, and `after` the number of the event before what it led to.
+    `id`, `after` and `rest` are those of `Called`.
     """
 
     value: Raw
     message: str | None = None
     id: str | None = None
     after: int = 0
+    rest: str = ""
 
 
 _WITH_MESSAGE = b'{"$t":"answer_and_message"'
@@ -149,18 +161,18 @@ def with_message(value: bytes, message: str | None) -> bytes:
     return value if message is None else msgspec.json.encode(_AnswerAndMessage(Raw(value), message))
 
 
-def with_answer_id(stored: bytes, id: str, after: int) -> bytes:
-    """Return an answer as it is stored, with what its sender calls it, and the event that it comes after."""
+def with_answer_id(stored: bytes, called: Called) -> bytes:
+    """Return an answer as it is stored, with what its sender calls it."""
     value, message = without_message(stored)
-    return msgspec.json.encode(_AnswerAndMessage(value, message, id, after))
+    return msgspec.json.encode(_AnswerAndMessage(value, message, called.id, called.after, called.rest))
 
 
-def place_of_answer(stored: bytes | None, id: str) -> int | None:
-    """Return the number of the event before an answer, if its sender calls it this."""
+def called_so(stored: bytes | None, id: str) -> Called | None:
+    """Return what the sender of an answer calls it, if that is `id`."""
     if stored is None or not stored.startswith(_WITH_MESSAGE):
         return None
     found = msgspec.json.decode(stored, type=_AnswerAndMessage)
-    return found.after if found.id == id else None
+    return Called(id, found.after, found.rest) if found.id == id else None
 
 
 def without_message(stored: bytes) -> tuple[Raw, str | None]:

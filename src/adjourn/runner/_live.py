@@ -22,7 +22,7 @@ from adjourn._engine.asked import Opened
 from adjourn._engine.entry import current_place
 from adjourn._engine.program import Program, ProgramFrame
 from adjourn._engine.questions import Superseded, open_interrupts
-from adjourn._engine.record import UserImage, without_message
+from adjourn._engine.record import Called, UserImage, without_message
 from adjourn._engine.scope import TURN, Frame, Scope, live_scopes
 from adjourn._engine.values import check_tags
 from adjourn._owner import has_ended, is_dead, process_id
@@ -471,11 +471,11 @@ async def resolve(
     given: Answers,
     by: str | None,
     message: str | None = None,
-    id: str | None = None,
+    called: Called | None = None,
 ) -> tuple[Answer, ...]:
     """Return the answers as the store takes them, every one checked before any is written.
 
-    `id` is what whoever answers calls this.
+    `called` is what the caller calls this.
 
     Raises:
         UnknownInterrupt, AlreadyResumed, InterruptExpired, InvalidAnswer: naming the first that is wrong.
@@ -486,7 +486,7 @@ async def resolve(
         questions = OpenQuestions(
             live.ref, scope.branch, Opened(scope.questions.open), require_token=settings.require_token
         )
-        return questions.resolve(given, by, message, None if id is None else (id, live.log.tail.seq))
+        return questions.resolve(given, by, message, called)
     except UnknownInterrupt as unknown:
         error = await why_not_open(settings.store, live.ref, unknown, live=live.is_running)
         if error is unknown and scope.questions.has_ended(unknown.interrupt_id):

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from adjourn._engine.questions import OpenNow, open_keys
+from adjourn._engine.record import Called
 from adjourn._temporary import is_temporary
 from adjourn._values import codec
 from adjourn._values.damage import Reading
@@ -114,8 +115,12 @@ class Resume(Move):
         self.by = by
         self.message = message
         self.id = id
+        self.rest = ""
+        """A digest of what comes with the answers, if they have an id."""
         if id is not None:
             check_name("id", id)
+            if call.values or call.state:
+                self.rest = codec.fingerprint([dict(call.values or {}), dict(call.state or {})])
         self._checkpoint_id = checkpoint_id
         self._needs = call.for_its_run()
         """Arguments that no run but the one begun here can use."""
@@ -157,7 +162,8 @@ class Resume(Move):
             raise AlreadyResumed(live.scope.session_id, live=live.is_running)
         taken: tuple[Answer, ...] = ()
         if live.scope.questions.open or self.given is not None or self.message is not None:
-            taken = await resolve(self.settings, live, self.given, self.by, self.message, self.id)
+            called = None if self.id is None else Called(self.id, live.log.tail.seq, self.rest)
+            taken = await resolve(self.settings, live, self.given, self.by, self.message, called)
         if self.id is not None and not taken:
             # Sent again, it would answer what is asked by then.
             raise UsageError(
@@ -346,7 +352,7 @@ async def resume(opener: SessionOpener, move: Resume, handle: RunHandle) -> Live
 
 
 async def _place_of(opener: SessionOpener, move: Resume, id: str) -> int | None:
-    return await place_of(opener.settings.store, move.call.ref, id, move.given, move.by, move.message)
+    return await place_of(opener.settings.store, move.call.ref, id, move.given, move.by, move.message, move.rest)
 
 
 async def _ask_anew(opener: SessionOpener, live: LiveSession) -> NoReturn:

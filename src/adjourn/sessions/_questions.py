@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from adjourn._engine.entry import check_not_own
 from adjourn._engine.record import (
     APPROVALS,
+    Called,
     Question,
+    called_so,
     id_of_token,
-    place_of_answer,
     token_of,
     with_answer_id,
     with_message,
@@ -147,12 +148,12 @@ class OpenQuestions:
         return {question.id: question.key for question in self._questions.values() if question.key is not None}
 
     def resolve(
-        self, given: Answers, by: str | None, message: str | None = None, called: tuple[str, int] | None = None
+        self, given: Answers, by: str | None, message: str | None = None, called: Called | None = None
     ) -> tuple[Answer, ...]:
         """Return the answers as the store expects them, all checked before any is written (rules R1, R2).
 
-        A `message` is stored with the first of them that is about a tool call of an agent. `called` is what whoever
-        answers calls this, and the number of the last event so far.
+        A `message` is stored with the first of them that is about a tool call of an agent. `called` is what the caller
+        calls this.
 
         Raises:
             UnknownInterrupt, InvalidAnswer: naming the first that is wrong.
@@ -163,9 +164,7 @@ class OpenQuestions:
         if message is not None:
             answers = self._with_message(answers, message)
         if called is not None:
-            answers = tuple(
-                replace(each, value=with_answer_id(each.value, *called), call=called[0]) for each in answers
-            )
+            answers = tuple(replace(each, value=with_answer_id(each.value, called), call=called.id) for each in answers)
         return answers
 
     def _resolved(self, given: Mapping[Any, Any] | Sequence[Any], by: str | None) -> tuple[Answer, ...]:
@@ -350,20 +349,22 @@ async def record_answers(
 
 
 async def place_of(
-    store: Store, ref: SessionRef, id: str, given: Answers, by: str | None, message: str | None
+    store: Store, ref: SessionRef, id: str, given: Answers, by: str | None, message: str | None, rest: str = ""
 ) -> int | None:
     """Return the number of the event before answers that were recorded under an id; None if there are none.
 
+    `rest` is that of `Called`.
+
     Raises:
-        Conflict: they are not these, the session has left the branch that they are on, or an input has the id
-            (rule R20).
+        Conflict: they are not these, or came with something else; the session has left the branch that they are on; or
+            an input has the id (rule R20).
     """
     try:
         rows = await store.read(Audit(ref, all_branches=True))
     except CheckpointNotFound:
         return None
     # A fork inherits what was answered where it comes from, and not what that was called there.
-    named = [row for row in rows if place_of_answer(row.value, id) is not None]
+    named = [row for row in rows if called_so(row.value, id) is not None]
     own = [row for row in named if not read_question(row.body).inherited]
     if not own:
         if await store.read(HasInput(ref, id)):
@@ -372,9 +373,11 @@ async def place_of(
     ids, branch = {row.id for row in own}, (await _found(store, ref)).branch
     here = [row for row in rows if row.branch == branch and row.id in ids]
     count = {row.id for row in here if row in own or read_question(row.body).inherited}
-    if count != ids or not _are_these(ref, own, given, by, message):
+    called = called_so(own[-1].value, id)
+    assert called is not None
+    if count != ids or called.rest != rest or not _are_these(ref, own, given, by, message):
         raise _used(ref, id, "something else was answered")
-    return place_of_answer(own[-1].value, id)
+    return called.after
 
 
 def _used(ref: SessionRef, id: str, how: str) -> Conflict:
@@ -426,7 +429,7 @@ async def _recorded(
     for _ in range(TRIES):
         head = await _found(store, ref)
         check_not_own(ref.id, head.owner)
-        called = None if id is None else (id, head.seq)
+        called = None if id is None else Called(id, head.seq)
         resolved = await _resolved(store, head, given, by, message, called, require_token=require_token)
         if resolved is None:
             continue  # It changed in between.
@@ -455,7 +458,7 @@ async def _resolved(
     given: Answers,
     by: str | None,
     message: str | None,
-    called: tuple[str, int] | None,
+    called: Called | None,
     *,
     require_token: bool,
 ) -> tuple[tuple[Answer, ...], Rows] | None:
