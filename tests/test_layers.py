@@ -89,7 +89,7 @@ NAMED: dict[str, set[str]] = {
         "adjourn.graph.nodes._caller",
         "adjourn.sessions._contents",
     },
-    "testing": {"adjourn.stores._logging", "adjourn.stores._wrapper"},
+    "testing": {"adjourn.stores._wrapper"},
 }
 
 DANGEROUS = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg", "yaml", "code", "codeop"}

@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +15,8 @@ from redis.crc import key_slot
 from adjourn import ChatModelAgent, Runner, interrupt, workflow
 from adjourn.errors import CheckpointNotFound
 from adjourn.models import DemoModel
-from adjourn.stores import EncryptedStore, Input, RedisStore, SessionRef, Store
+from adjourn.stores import EncryptedStore, Input, Question, QuestionFilter, RedisStore, SessionRef, Store
+from adjourn.stores._logging import what_is_left_out
 from adjourn.stores.kit import (
     Cancel,
     CountQuestions,
@@ -414,4 +416,19 @@ async def test_the_document_of_an_encrypted_session_shows_nothing_of_it(url: str
         shown = json.loads(own.get("checkpoint:trip"))
         assert set(shown) == {"session", "app", "status", "updated", "checkpoint", "records", "events"}
         assert shown["status"] == "waiting"
+    await store.close()
+
+
+async def test_the_few_that_expire_soon_are_not_damage_in_order_of_expiry(url: str):
+    store = RedisStore(url)
+    run = Drive(store)
+    await run.start()
+    now = time.time()
+    for number in range(30):
+        expires = now + (1_000.0 if number == 7 else 2_000.0)
+        await run.commit(run.next(asks=(Question(id=f"q{number}", body=b"{}", expires=expires, asked=now),)))
+    with what_is_left_out() as damaged:
+        wanted = QuestionFilter(expires_before=now + 1_500.0)
+        assert [each.id for each in await store.read(ListQuestions(filter=wanted, order="expiry"))] == ["q7"]
+    assert damaged == []
     await store.close()
