@@ -46,6 +46,12 @@ POLICY = ApprovalPolicy(
 )
 
 
+def test_rules_are_not_replaced_behind_tools_that_they_guard_already() -> None:
+    policy = ApprovalPolicy([])
+    with pytest.raises(AttributeError):
+        setattr(policy, "rules", (ApprovalRule(tool="delete_file", action="ask"),))  # noqa: B010  # type checkers refuse it
+
+
 def call(path: str) -> ToolCall:
     return ToolCall(id="c1", name="delete_file", arguments={"path": path})
 

@@ -46,7 +46,11 @@ def check_on_unknown(given: object, where: str) -> None:
 
 
 class Kit:
-    """What an agent or a node works with in one process; every process builds its own."""
+    """What an agent or a node works with in one process; every process builds its own.
+
+    Runs share one, also on several event loops and threads, unless hooks or options of a turn have gone into it: it
+    holds nothing of a run.
+    """
 
     __slots__ = (
         "counts_tokens",

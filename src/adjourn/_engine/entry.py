@@ -95,9 +95,10 @@ class Entry(Struct, eq=False):
     emitted before the first new one of this entry.
 
     While it lasts, `frame.running` is this entry, and only its code changes what the frame keeps. `missing` is what is
-    on record and has not happened again yet; it only shrinks, and sequential code may do something new of a group only
-    when none of that group is left (`ahead` counts them). A `fault` is final, even if the code swallows the error. An
-    entry that ends with one is undone, so that the frame is as it was before, and other code can try again.
+    on record and has not happened again yet; it only shrinks, unless code in the entry is tried again (`go_back`), and
+    sequential code may do something new of a group only when none of that group is left (`ahead` counts them). A
+    `fault` is final, even if the code swallows the error. An entry that ends with one is undone, so that the frame is
+    as it was before, and other code can try again.
     """
 
     frame: UserFrame

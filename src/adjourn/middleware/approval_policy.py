@@ -88,7 +88,12 @@ class ApprovalPolicy(Middleware):
 
     @checks_options
     def __init__(self, rules: Sequence[ApprovalRule]) -> None:
-        self.rules: tuple[ApprovalRule, ...] = tuple(rules)
+        self._rules: tuple[ApprovalRule, ...] = tuple(rules)
+
+    @property
+    def rules(self) -> tuple[ApprovalRule, ...]:
+        """The rules. They cannot be replaced: tools that runs share are guarded by them already."""
+        return self._rules
 
     def check_tools(self, tools: Sequence[Tool]) -> None:
         for rule in self.rules:
