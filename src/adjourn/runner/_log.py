@@ -773,6 +773,8 @@ class LogWriter:
         self.tail.chain.note_stored(batch[0].write.number, batch[-1].write.number, committed.at)
         if committed.released:
             self.lease = None
+            if self.patience is not None:
+                self.patience.stop()  # An edit ends without `close`.
         if committed.cancel is not None and self.scope.cancellation.mode is None:
             self.scope.cancellation.cancel(committed.cancel)
         for entry in batch:
