@@ -215,14 +215,15 @@ async def test_who_stays_reads_one_turn_after_another(store: Store):  # rules V3
     going_on: asyncio.Task[Any] | None = None
     async for item in items_of(attached.watch(stay=True)):
         items.append(item)
-        if isinstance(item, CaughtUp):
+        if isinstance(item, CaughtUp) and going_on is None:
             going_on = asyncio.ensure_future(runner.resume("s", {result.interrupts[0].id: "yes"}))
         if isinstance(item, Done):
             break
     assert going_on is not None
     await going_on
     assert [type(item) for item in items if isinstance(item, Interrupted | Done)] == [Interrupted, Done]
-    assert kinds(items).count("CaughtUp") == 1
+    # It comes once more if the next run is met in its middle, which is for the scheduler to decide.
+    assert 1 <= kinds(items).count("CaughtUp") <= 2
 
 
 async def test_nothing_to_wait_for_ends_after_what_is_stored(store: Store):  # rule V10

@@ -39,7 +39,10 @@ NET = 1.0
 
 
 class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="caught_up"):
-    """What was stored before has been read, up to the event number `seq`; what follows is new."""
+    """What was stored before has been read, up to the event number `seq`; what follows is new.
+
+    It comes again when a reader that stays meets a run in its middle, or was too slow and has read what it missed.
+    """
 
     seq: int
 
