@@ -212,12 +212,14 @@ class SQLiteFacts:
             if self._record_at(end + 1) is None:
                 raise CheckpointNotFound(row.session, span.before)
         limit = -1 if span.limit is None else min(span.limit, _MOST)
-        values: list[Any] = [self._key(start), self._key(end), span.source, limit]
+        values: list[Any] = [self._key(start), self._key(end)]
+        if span.source is not None:
+            values.append(span.source)
         if span.events_after is not None:
             seen = min(span.events_after, _MOST)
             values[0] = self._first_after(self._key(start), self._key(end), seen)
             values.append(seen)
-        return (self._logged(known, values) for values in self._rows(_spanning(span), *values))
+        return (self._logged(known, row) for row in self._rows(_spanning(span), *values, limit))
 
     def _logged(self, known: Sequence[Branch], values: Sequence[Any]) -> Logged:
         session = self._session.session
@@ -262,11 +264,13 @@ def _spanning(span: Span) -> str:
     """Return the query for the records of a span, between two keys."""
     left_out = {"header": span.header, "events": span.events, "body": span.body}
     columns = _RECORDS.columns("t", frozenset(name for name, is_wanted in left_out.items() if not is_wanted))
-    where = ["t.key BETWEEN ?1 AND ?2", "(?3 IS NULL OR t.source = ?3)"]
+    # Without numbers: Python 3.12 warns of `?1`.
+    where = ["t.key BETWEEN ? AND ?"]
+    where += ["t.source = ?"] * (span.source is not None)
     where += ["t.source IS NOT NULL"] * span.listed
-    where += ["t.seq > ?5 AND t.count > 0"] * (span.events_after is not None)
+    where += ["t.seq > ? AND t.count > 0"] * (span.events_after is not None)
     order = "DESC" if span.newest_first else "ASC"
-    return f"SELECT {columns} FROM records t WHERE {' AND '.join(where)} ORDER BY t.key {order} LIMIT ?4"
+    return f"SELECT {columns} FROM records t WHERE {' AND '.join(where)} ORDER BY t.key {order} LIMIT ?"
 
 
 class _Asking(Columns, frozen=True, gc=False):
