@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
 from .record import UNCHANGED, Change, GraphImage, Image, Question, Tree, UserImage
 
 
@@ -38,7 +40,7 @@ class Opened(Mapping[str, Question]):
         return len(self._open)
 
 
-class Questions:
+class Questions(Struct, eq=False):
     """The questions of a live session: which are open, how many each place has asked, and who asked.
 
     `all` has those of every frame, live or dormant, by id, and `open` the open ones with the path of their frame.
@@ -49,32 +51,17 @@ class Questions:
     `in_order` says that `open` is in task order, since nothing has been asked or restored after it was put in order.
     """
 
-    __slots__ = (
-        "all",
-        "asked",
-        "asked_new",
-        "askers",
-        "changed",
-        "closed",
-        "has_composites",
-        "in_order",
-        "open",
-        "opened",
-        "timed",
-    )
-
-    def __init__(self) -> None:
-        self.all: dict[str, Question] = {}
-        self.open: dict[str, tuple[str, Question]] = {}
-        self.opened: dict[str, Question] = {}
-        self.closed: list[str] = []
-        self.timed: dict[str, Question] = {}
-        self.asked: dict[str, int] = {}
-        self.asked_new: dict[str, int] = {}
-        self.askers: dict[str, Asker | GraphImage] = {}
-        self.changed: dict[str, Question] = {}
-        self.has_composites: bool = False
-        self.in_order: bool = True
+    all: dict[str, Question] = {}
+    open: dict[str, tuple[str, Question]] = {}
+    opened: dict[str, Question] = {}
+    closed: list[str] = []
+    timed: dict[str, Question] = {}
+    asked: dict[str, int] = {}
+    asked_new: dict[str, int] = {}
+    askers: dict[str, Asker | GraphImage] = {}
+    changed: dict[str, Question] = {}
+    has_composites: bool = False
+    in_order: bool = True
 
     def restore(self, tree: Tree) -> None:
         """Find the questions of a folded session."""

@@ -14,6 +14,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Literal, TypeVar
 
+from msgspec import Struct
+
 from adjourn.errors import ThreadsUsedUp
 
 T = TypeVar("T")
@@ -383,14 +385,11 @@ class Slot:
             self._slots.release()
 
 
-class Cancellation:
+class Cancellation(Struct, eq=False):
     """Whether and how the run is to stop, and the tasks that are in user code, which a cancel may cut short."""
 
-    __slots__ = ("mode", "tasks")
-
-    def __init__(self) -> None:
-        self.mode: str | None = None
-        self.tasks: set[asyncio.Task[Any] | None] = set()
+    mode: str | None = None
+    tasks: set[asyncio.Task[Any] | None] = set()
 
     @contextmanager
     def reaching(self, task: asyncio.Task[Any] | None) -> Generator[None]:

@@ -88,8 +88,7 @@ async def execute(frame: UserFrame, call: Callable[[Any], Any], given: Any, *, i
     outcome is a pause whatever it returns or raises. It has a copy of the context: variables that it sets are its own.
     """
     task = current_task(frame.scope.loop)
-    entry = enter(frame, task)
-    place = Place(entry)
+    place = Place(entry := enter(frame, task))
     token, before = current_place.set(place), copy_context()
     # While it is in user code, a cancel of the run can reach a task; a frame above may have added it already.
     is_inner = task in (reachable := frame.scope.cancellation.tasks)
@@ -109,7 +108,12 @@ async def execute(frame: UserFrame, call: Callable[[Any], Any], given: Any, *, i
     finally:
         if not is_inner:
             reachable.discard(task)
-    _leave(before)
+    try:
+        is_same = copy_context() == before
+    except Exception:  # noqa: BLE001  # protects the run from values that cannot be compared: they were changed
+        is_same = False
+    if not is_same and _clean.get() is None:
+        _keep_clean(before)
     current_place.reset(token)
     if raised is None and not entry.pausing:
         return _returned(place, result)
@@ -140,13 +144,7 @@ What was set cannot be unset, and a context for each step would cost too much: o
 """
 
 
-def _leave(before: Context) -> None:
-    """Note whether code that has just run has changed the context since `before`."""
-    try:
-        if copy_context() == before or _clean.get() is not None:
-            return
-    except Exception:  # noqa: BLE001  # protects the run from values that cannot be compared: they were changed
-        pass
+def _keep_clean(before: Context) -> None:
     clean = before.copy()
     clean.run(current_place.set, None)
     _clean.set(clean)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hmac
 from binascii import b2a_base64
-from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
@@ -86,8 +85,3 @@ def question_digest(id: str, body: bytes, expires: float | None) -> str:
 def answer_digest(id: str, how: str, by: str | None, value: bytes) -> str:
     """Return the digest of how a question ended."""
     return digest(_encode((id, how, by)), value)
-
-
-def link(before: str, place: Sequence[str | None], header: bytes, events: bytes) -> bytes:
-    """Return what the digest of a record covers besides its own content; `place` is whose it is and where it stands."""
-    return _encode((before, place, len(header), len(events))) + header + events

@@ -402,7 +402,8 @@ class OpenNow:
     __slots__ = ("_app", "_branch", "_checkpoint_id", "_parents", "_questions", "_session_id", "_shown")
 
     def __init__(self, scope: Scope, checkpoint_id: str | None) -> None:
-        _put_in_order(scope)
+        if not scope.questions.in_order:
+            _put_in_order(scope)
         self._questions = tuple(scope.questions.open.values())
         self._app, self._session_id, self._branch = scope.app, scope.session_id, scope.branch
         self._checkpoint_id = checkpoint_id
@@ -458,15 +459,16 @@ def open_interrupts(scope: Scope, checkpoint_id: str | None) -> tuple[Interrupt,
 
 def first_open(scope: Scope) -> str:
     """Return the address of the first open question, in task order; empty if there is none."""
-    _put_in_order(scope)
-    return next((question.address for _, question in scope.questions.open.values()), "")
+    if not scope.questions.in_order:
+        _put_in_order(scope)
+    for _, question in scope.questions.open.values():
+        return question.address
+    return ""
 
 
 def _put_in_order(scope: Scope) -> None:
-    """Put the open questions in task order, unless nothing has been asked since that was done."""
+    """Put the open questions in task order."""
     questions = scope.questions
-    if questions.in_order:
-        return
     if len(questions.open) > 1:
         paths = (path for path, _ in scope.dormant.all_below("")) if scope.is_dormant else _paths(scope.root)
         rank = {path: number for number, path in enumerate(paths)}

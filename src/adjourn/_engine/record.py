@@ -24,7 +24,7 @@ from adjourn.errors import CheckpointCorrupt, CheckpointTooNew, NotStorable
 from adjourn.messages import Message, Usage
 
 from .memos import NONE, Memo, without_writes
-from .proof import DIGEST_SIZE, Proof, digest
+from .proof import DIGEST_SIZE, Proof
 
 FORMAT = 5
 OLDEST = 5
@@ -433,17 +433,23 @@ _LARGEST = MAX_BYTES - _SEAL_SIZE
 
 def seal(encoded: bytes) -> bytes:
     """Return the JSON of a non-empty object with its checksum."""
-    return _sealed((known.hide_in_json(encoded) if known.forms else encoded)[1:])
-
-
-def _sealed(rest: bytes) -> bytes:
-    if len(rest) > _LARGEST:
-        raise too_large(len(rest) + _SEAL_SIZE, MAX_BYTES)
-    return _SEAL % crc32(rest) + rest
+    return sealed((known.hide_in_json(encoded) if known.forms else encoded)[1:])
 
 
 _CHAIN = b'"chain":"%b",'
 _CHAIN_SIZE = len(_CHAIN % (b"." * DIGEST_SIZE))
+
+
+def sealed(content: bytes, digest: str = "") -> bytes:
+    """Return the content of an object with its checksum, and with the digest of a record if it carries one.
+
+    Raises:
+        NotStorable: it is too large to be read back.
+    """
+    rest = _CHAIN % digest.encode() + content if digest else content
+    if len(rest) > _LARGEST:
+        raise too_large(len(rest) + _SEAL_SIZE, MAX_BYTES)
+    return _SEAL % crc32(rest) + rest
 
 
 def encode(record: Record) -> bytes:
@@ -452,24 +458,13 @@ def encode(record: Record) -> bytes:
     Raises:
         NotStorable: it is too large to be read back.
     """
-    return _sealed(content_of(record))
+    return sealed(content_of(record))
 
 
 def content_of(record: Record) -> bytes:
     """Return what a record holds, of which its digest is made."""
     encoded = _encoder.encode(record)
     return (known.hide_in_json(encoded) if known.forms else encoded)[1:]
-
-
-def chained(record: Record, covered: bytes, key: bytes | None) -> tuple[bytes, str]:
-    """Return the bytes of a record with its digest, and the digest, which is of what is `covered` besides its content.
-
-    Raises:
-        NotStorable: it is too large to be read back.
-    """
-    content = content_of(record)
-    made = digest(covered, content, key)
-    return _sealed(_CHAIN % made.encode() + content), made
 
 
 def chain_of(body: bytes) -> str:

@@ -334,22 +334,19 @@ class Frame:
         return {key: value for key, value in {**above, **(self.values or {})}.items() if value is not GONE}
 
 
-class Changes:
+class Changes(Struct, eq=False):
     """What the next record must hold: frames with something new, frames that ended, dormant frames that were touched.
 
     `turn`, `user_id`, `usage` and `unsettled` are those on record.
     """
 
-    __slots__ = ("dirty", "dropped", "touched", "turn", "unsettled", "usage", "user_id")
-
-    def __init__(self) -> None:
-        self.turn: int = 0
-        self.user_id: str | None = None
-        self.usage: Usage = NOTHING_USED
-        self.unsettled: Mapping[str, Unsettled] = NOTHING_UNSETTLED
-        self.dirty: dict[Frame, None] = {}
-        self.dropped: dict[str, None] = {}
-        self.touched: dict[str, Image] = {}
+    turn: int = 0
+    user_id: str | None = None
+    usage: Usage = NOTHING_USED
+    unsettled: Mapping[str, Unsettled] = NOTHING_UNSETTLED
+    dirty: dict[Frame, None] = {}
+    dropped: dict[str, None] = {}
+    touched: dict[str, Image] = {}
 
     def clear(self) -> None:
         """Start over after a record was made, which may have taken over what was touched."""
@@ -774,19 +771,6 @@ class Scope:
         """Note that `frame` has something new to store."""
         self.changes.dirty[frame] = None
 
-    def _snapshots(self, *, full: bool) -> dict[str, Image]:
-        """Return the images of all frames that have changed, or of all that there are."""
-        changes = self.changes
-        frames: dict[str, Image] = {} if full else changes.touched
-        if full and self.root.recorded:
-            self.root.snapshot_all(frames)
-        else:
-            # In a session that has not been stored yet, everything is marked.
-            for frame in changes.dirty:
-                if frame.alive:
-                    frames[frame.path] = frame.snapshot()
-        return frames
-
     def describe_turn(self, record: Record) -> None:
         """Add to a record what belongs to the turn."""
         record.turn, record.options, record.needs_deps = self.turn, dict(self.turn_options), self.needs_deps
@@ -795,19 +779,21 @@ class Scope:
 
     def build_record(self, *, full: bool) -> Record:
         """Make a record of all that has changed, or of everything; no changes are left afterwards."""
-        changes, questions, frames = self.changes, self.questions, self._snapshots(full=full)
+        changes, questions = self.changes, self.questions
+        frames: dict[str, Image] = {} if full else changes.touched
+        if full and self.root.recorded:
+            self.root.snapshot_all(frames)
+        else:
+            # In a session that has not been stored yet, everything is marked.
+            for frame in changes.dirty:
+                if frame.alive:
+                    frames[frame.path] = frame.snapshot()
         if full:
-            record = Record(
-                v=FORMAT, full=True, frames=frames, session=self.session_id, app=self.app, asked=questions.asked
-            )
-            if questions.all:
-                record.changed = questions.changes(frames)
-            record.lineage = self.first_place
+            record = self._full_record(frames)
         else:
             record = Record(v=FORMAT, frames=frames, dropped=list(changes.dropped), asked=questions.asked_new)
-            if questions.changed:
-                for name, question in questions.changed.items():
-                    record.changed[name] = Change.of(question)
+            for name, question in questions.changed.items():
+                record.changed[name] = Change.of(question)
         if full or self.turn != changes.turn:
             changes.turn = self.turn
             self.describe_turn(record)
@@ -821,6 +807,19 @@ class Scope:
         if questions.asked_new or questions.changed:
             questions.asked_new, questions.changed = {}, {}
         return record
+
+    def _full_record(self, frames: dict[str, Image]) -> Record:
+        questions = self.questions
+        return Record(
+            v=FORMAT,
+            full=True,
+            frames=frames,
+            session=self.session_id,
+            app=self.app,
+            asked=questions.asked,
+            changed=questions.changes(frames) if questions.all else {},
+            lineage=self.first_place,
+        )
 
 
 def _is_data(question: Question) -> bool:

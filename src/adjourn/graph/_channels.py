@@ -37,21 +37,18 @@ def _who(writer: str) -> str:
     return writer if any(writer is each for each in (INPUT, EDIT, DEFAULT)) else f"node '{writer}'"
 
 
-class MessageIds:
+class MessageIds(Struct, eq=False):
     """Numbers the messages of a state: by the session's counter at the root, with a unique prefix below it."""
 
-    __slots__ = ("_parent", "_segment", "count")
-
-    def __init__(self, parent: Frame | None, segment: str) -> None:
-        self._parent = parent
-        self._segment = segment
-        self.count: int = 0
+    parent: Frame | None
+    segment: str
+    count: int = 0
 
     def _prefix(self) -> str:
-        parent = self._parent
+        parent = self.parent
         if parent is None:
             return "m"
-        place = f"{parent.path};{self._segment} {parent.instance}"
+        place = f"{parent.path};{self.segment} {parent.instance}"
         return f"m{hashlib.blake2b(place.encode(), digest_size=5).hexdigest()}."
 
     def new(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from adjourn._engine.record import GraphImage, join
 from adjourn._values import codec
@@ -22,12 +22,10 @@ from ._channels import Changes, MessagesChannel
 from .commands import Overwrite
 from .schema import Schema, check_stored
 
-NONE_OF_THEM: frozenset[str] = frozenset()
-
 _messages_decoder = msgspec.json.Decoder(list[Message])
 
 
-class Fields:
+class Fields(Struct, eq=False):
     """The state of one graph's frame.
 
     `tagged` are the fields whose values need a walk to be stored; all others are JSON as they are. A subgraph collects
@@ -36,18 +34,15 @@ class Fields:
     one are names: otherwise it is stored as pairs.
     """
 
-    __slots__ = ("exports", "grown", "named", "owned", "put", "replaced", "tagged", "updates", "values")
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.tagged: frozenset[str] = NONE_OF_THEM
-        self.replaced: dict[str, None] = {}
-        self.grown: dict[str, int] = {}
-        self.put: dict[str, dict[Any, Any]] = {}
-        self.named: dict[str, bool] = {}
-        self.owned: set[str] = set()
-        self.exports: frozenset[str] = NONE_OF_THEM
-        self.updates: dict[str, list[Any]] = {}
+    values: dict[str, Any] = {}
+    tagged: frozenset[str] = frozenset()
+    replaced: dict[str, None] = {}
+    grown: dict[str, int] = {}
+    put: dict[str, dict[Any, Any]] = {}
+    named: dict[str, bool] = {}
+    owned: set[str] = set()
+    exports: frozenset[str] = frozenset()
+    updates: dict[str, list[Any]] = {}
 
     def adopt(self, name: str, value: Any) -> None:
         """Set a field to a copy of a value from outside.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from adjourn._engine.address import parse_segment
 from adjourn._engine.record import GraphImage
@@ -18,7 +18,7 @@ from ._node import Condition, Node, Overlay, Plan, Send
 from .commands import END, START
 
 
-class Routes:
+class Routes(Struct, eq=False):
     """What the finished nodes of a graph lead to.
 
     `targets` run in the next superstep, and `finished` are the nodes whose conditions have yet to add theirs; `ended`
@@ -26,15 +26,12 @@ class Routes:
     join, and `deferred` what runs when nothing else is left: both outlive a superstep.
     """
 
-    __slots__ = ("_plan", "deferred", "ended", "finished", "joins", "targets")
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self.joins: dict[str, dict[str, None]] = {}
-        self.deferred: list[Send] = []
-        self.finished: list[Node] = []
-        self.ended: list[str] = []
-        self.targets: list[Send] = []
+    plan: Plan
+    joins: dict[str, dict[str, None]] = {}
+    deferred: list[Send] = []
+    finished: list[Node] = []
+    ended: list[str] = []
+    targets: list[Send] = []
 
     def begin(self) -> None:
         """Forget what waits over supersteps."""
@@ -50,7 +47,7 @@ class Routes:
         All arrivals of a superstep are counted before, so that the order of nodes decides nothing.
         """
         for name, arrived in list(self.joins.items()):
-            join = self._plan.joins[name]
+            join = self.plan.joins[name]
             if len(arrived) == len(join.sources):
                 del self.joins[name]
                 self.targets.append((join.target, None))
@@ -58,7 +55,7 @@ class Routes:
     def take_targets(self) -> list[Send]:
         """Return what runs in the next superstep; deferred nodes do when nothing else is left."""
         targets, self.targets, self.finished = self.targets, [], []
-        if self._plan.defers:
+        if self.plan.defers:
             self.deferred += [send for send in targets if send[0].options.defer]
             targets = [send for send in targets if not send[0].options.defer]
             if not targets:
@@ -75,7 +72,7 @@ class Routes:
         else:
             names = [] if result is None or result == "" else [result]
         targets = [_mapped(mapping, name) for name in names]
-        return [self._plan.target(each, node.name, keys=tuple(mapping)) for each in targets if each != END]
+        return [self.plan.target(each, node.name, keys=tuple(mapping)) for each in targets if each != END]
 
     def snapshot(self, image: GraphImage) -> None:
         """Write where the graph goes into its image."""
@@ -91,7 +88,7 @@ class Routes:
         self.deferred = _restored(value_or(image.deferred, []), named)
         self.targets = _restored(value_or(image.targets, []), named)
         self.ended = value_or(image.ended, [])
-        start = self._plan.start
+        start = self.plan.start
         self.finished = [start if name == START else named(name) for name in value_or(image.finished, [])]
 
     def check_joins(self, address: str, *, under_way: bool) -> None:
@@ -100,7 +97,7 @@ class Routes:
         Raises:
             ProgramChanged: a half-filled join is gone, and what runs now may be what it waits for.
         """
-        gone = [name for name in self.joins if name not in self._plan.joins]
+        gone = [name for name in self.joins if name not in self.plan.joins]
         if gone and under_way:
             arrived = _quoted(self.joins[gone[0]])
             raise ProgramChanged(

@@ -16,13 +16,13 @@ from adjourn._engine.program import Report
 from adjourn._engine.questions import OpenNow, first_open
 from adjourn._engine.scope import Frame, RunCancelled
 from adjourn._values.damage import Reading
-from adjourn.errors import AdjournError, CheckpointCorrupt, Conflict, SessionBusy, add_note, describe
+from adjourn.errors import AdjournError, CheckpointCorrupt, Conflict, CrashLoop, SessionBusy, add_note, describe
 from adjourn.events import Cancelled, Done, Event, Failed, Final, Interrupted
 from adjourn.sessions._log import PAUSED
 from adjourn.stores.kit import Cancel, Delete
 from adjourn.stores.types import Committed, Status
 
-from ._live import LiveSession, apply_answers
+from ._live import MAX_CLAIMS, LiveSession, apply_answers
 from ._log import Persistence
 from ._summary import summary_of
 from .result import RunResult
@@ -36,7 +36,8 @@ async def drive(live: LiveSession) -> RunResult:
     """
     current_place.set(None)
     try:
-        live.check_claims()
+        if live.claims > MAX_CLAIMS:
+            raise CrashLoop(live.scope.session_id, live.claims - 1)
         while not await live.root.advance():
             pause = _pause(live)
             committed = await _finish(live, "interrupt", "waiting", pause)

@@ -89,22 +89,24 @@ class Heartbeat:
         """
         with self._lock:
             self._leases[holder] = lease
-            self._start(lease)
+            if self._thread is None or lease.ttl / 3 < self._interval:
+                self._start()
 
     def give_back(self, lease: Lease) -> None:
         """End a lease that its run could not release, as soon as the store can be reached."""
         with self._lock:
             self._unreleased.append(lease)
             with suppress(RuntimeError):  # Without a thread now, it is left for the next one.
-                self._start(lease)
+                self._start()
 
-    def _start(self, lease: Lease) -> None:
-        if self._thread is None:
-            thread = threading.Thread(target=self._beat, name="adjourn-heartbeat", daemon=True)
-            thread.start()
-            self._thread = thread
-        elif lease.ttl / 3 < self._interval:
+    def _start(self) -> None:
+        """Make the thread look at the leases now, or begin to."""
+        if self._thread is not None:
             self._wake.set()
+            return
+        thread = threading.Thread(target=self._beat, name="adjourn-heartbeat", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def remove(self, holder: LeaseHolder) -> None:
         """Stop renewing a lease."""

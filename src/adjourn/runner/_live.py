@@ -31,7 +31,6 @@ from adjourn.errors import (
     AlreadyResumed,
     CheckpointNotFound,
     Conflict,
-    CrashLoop,
     InterruptExpired,
     ProgramChanged,
     RunError,
@@ -235,11 +234,6 @@ class LiveSession:
         if self.log.unreleased is not None:
             await self.log.give_back(self.log.unreleased)
             self.log.unreleased = None
-
-    def check_claims(self) -> None:
-        """Refuse a run that was claimed again and again, and crashed each time."""
-        if self.claims > MAX_CLAIMS:
-            raise CrashLoop(self.scope.session_id, self.claims - 1)
 
     def begin(self) -> None:
         """Count as running, and keep its lease renewed meanwhile."""

@@ -19,7 +19,7 @@ from msgspec.structs import force_setattr, replace
 
 from adjourn._engine.address import parse_segment
 from adjourn._engine.entry import current_place
-from adjourn._engine.proof import Ended, LeftBranch
+from adjourn._engine.proof import Ended, LeftBranch, Stored
 from adjourn._engine.questions import Parents
 from adjourn._engine.record import FORMAT, GraphImage, Record, decode, too_large
 from adjourn._engine.scope import Frame, Scope
@@ -100,7 +100,7 @@ class PendingWrite(msgspec.Struct, eq=False):
     waiter: asyncio.Future[None] | None = None
 
     def settle(self, error: Exception | None = None) -> None:
-        """Wake the task that waits for it, if there is one."""
+        """Note that its end is known, and wake the task that waits for it, if there is one."""
         self.done = True
         if self.waiter is None or self.waiter.done():
             return
@@ -199,7 +199,7 @@ class Tail:
 
     def branch_off(self, branch: str, parent: str, past: tuple[Question, ...], left: LeftBranch | None) -> None:
         """Continue on a new branch that begins after the checkpoint `parent`; `past` had been asked and had ended."""
-        self.chain.leave(left)
+        self.chain.left = left
         self.scope.leave_branch(branch)
         self._parent, self.number = parent, 0
         self._state, self._since_full, self._stored = None, 0, 0
@@ -335,7 +335,7 @@ class Tail:
             write = replace(write, notices=self._notices(self.notify, checkpoint, status, last, asks))
         pending = PendingWrite(write, after or "", release, told, events, self.seq + 1, chain.digest)
         # The next one goes on after it, whether or not it is stored yet.
-        chain.move(digest)
+        chain.digest, chain.left = digest, None
         self.head, self.number, self.seq = checkpoint, self.number + 1, self.seq + count - len(told)
         self.events, self.told, self._takes, self._closes, self._parent, self._ended = [], [], (), (), None, {}
         return pending
@@ -425,7 +425,7 @@ class Tail:
             pending.before = self.chain.digest
             body, digest = self.chain.encode(record, record.proof, write.id, write.parent, write.header, write.events)
             pending.write = replace(write, body=body)
-            self.chain.move(digest)
+            self.chain.digest = digest
 
 
 class LogWriter:
@@ -564,7 +564,8 @@ class LogWriter:
         self.scope.check_open()
 
     async def boundary(self, source: str, frame: Frame, step: int, following: Callable[[], tuple[str, ...]]) -> None:
-        self.scope.check_open()
+        if self.scope.closed is not None:
+            self.scope.check_open()
         if self.emits_unsaved:
             self._let_out()
             if self.is_unsure:
@@ -639,7 +640,7 @@ class LogWriter:
         if self.persistence is _UNSTORED:
             self.persistence, self.emits_unsaved = Persistence.UNTIL_DONE, self.durability == "pause"
         if entry is not None and claimed.lease is not None:
-            self.tail.chain.note_stored(entry.write.number, entry.write.number, claimed.at)
+            self.tail.chain.stored.append(Stored(entry.write.number, entry.write.number, claimed.at))
             if log.isEnabledFor(logging.DEBUG):
                 self._note_saved([entry])
             if scope.has_reader:
@@ -770,7 +771,7 @@ class LogWriter:
         del self._queue[: len(batch)]
         self.sure_until = self._asked + self.ttl
         batch[-1].result = committed
-        self.tail.chain.note_stored(batch[0].write.number, batch[-1].write.number, committed.at)
+        self.tail.chain.stored.append(Stored(batch[0].write.number, batch[-1].write.number, committed.at))
         if committed.released:
             self.lease = None
             if self.patience is not None:
@@ -778,7 +779,9 @@ class LogWriter:
         if committed.cancel is not None and self.scope.cancellation.mode is None:
             self.scope.cancellation.cancel(committed.cancel)
         for entry in batch:
-            entry.settle()
+            entry.done = True
+            if entry.waiter is not None:
+                entry.settle()
             if self.scope.has_reader and (committed.released or not entry.release):
                 self._show(entry.new_events, entry.first)
         if log.isEnabledFor(logging.DEBUG):

@@ -259,7 +259,8 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
             )
 
     def _run(self, call: Call, begin: Begin) -> Run[Out_co, State_co]:
-        self._check_alone("a session cannot be run here")
+        if self._live.settings.is_in_transaction:
+            self._check_alone("a session cannot be run here")
         return Run(call.ref, begin, self._follower)
 
     def _ref_of(self, session_id: str | None, user_id: str | None) -> SessionRef:

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from adjourn._engine.proof import Stored
 from adjourn._engine.record import FORMAT, Record, drop_values, place_of
 from adjourn._engine.scope import SESSION_ONLY, Scope
 from adjourn._owner import is_dead, process_id
@@ -136,13 +137,13 @@ async def _write(
     else:
         came_from = None
         chain.stand(contents.loaded, pauses=contents.pauses)
-        chain.leave(await read_left(store, origin))
+        chain.left = await read_left(store, origin)
     with Reading(contents.head.session):
         record, asks = _record(contents, ref.id), with_past(past, _asks(contents))
     status: Status = "waiting" if scope.questions.open else "cancelled" if header.next else "done"
     parent = None if origin is None else contents.checkpoint
     body, digest = chain.encode(record, chain.proof(status, asks, {}), f"{branch}.0", parent, header, b"")
-    chain.move(digest)
+    chain.digest, chain.left = digest, None
     first = Write(
         branch=branch,
         number=0,
@@ -157,7 +158,7 @@ async def _write(
     )
     lease, at = await _claim(settings, ref, branch, origin, first)
     # A lease is released with a record, so write an empty one.
-    chain.note_stored(0, 0, at)
+    chain.stored.append(Stored(0, 0, at))
     empty, _ = chain.encode(Record(v=FORMAT), chain.proof(status, (), {}), f"{branch}.1", first.id, Header(), b"")
     last = Write(
         branch=branch,

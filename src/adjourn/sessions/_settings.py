@@ -82,7 +82,7 @@ class Settings:
     def ref(self, session_id: str, user_id: str | None = None) -> SessionRef:
         """Return the key of a session of the one app; with a user, it finds only that user's session."""
         assert self.app_name is not None
-        return SessionRef(session_id, self.app_name, self.user(user_id))
+        return SessionRef(session_id, self.app_name, self.user_id if user_id is None else self.user(user_id))
 
     def new_branch(self) -> str:
         """Return the name of a new branch: short, and made of letters and digits whatever the ids look like."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from adjourn._engine.proof import Ended, Proof, answer_digest, digest, link, question_digest
+from adjourn._engine.proof import Ended, Proof, answer_digest, digest, question_digest
 from adjourn._engine.record import Record, chain_of, decode, unchained
 from adjourn.errors import (
     AdjournError,
@@ -21,7 +21,7 @@ from adjourn.stores.kit import Audit, GetHead, ListRecords, ListSessions
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import AuditEntry, Head, SessionRef, StoredRecord
 
-from ._chain import place
+from ._chain import link
 from ._log import count_events
 from .history import split_id
 
@@ -260,9 +260,8 @@ class _Log:
             return  # What is wrong with the one before it has been reported.
         if record.full and proof.before != before:
             self._report(stored, f"it was not written after '{stored.parent}' as that is now")
-        ref = self._head.ref
-        where, header = place(ref, stored.id, stored.parent), msgspec.json.encode(stored.header)
-        covered = link(before, where, header, b"" if proof.events else stored.events)
+        ref, header = self._head.ref, msgspec.json.encode(stored.header)
+        covered = link(before, ref, stored.id, stored.parent, header, b"" if proof.events else stored.events)
         found, content = chain_of(stored.body), unchained(stored.body)
         keys = [key for key in self._keys if digest(covered, content, key=key) == found]
         if not keys:

@@ -175,7 +175,7 @@ class MemoryFacts:
         return self._found
 
     def question(self, id: str) -> QuestionRow | None:
-        asked = self.found.asked
+        asked = self._found.asked if self._found is not None else ()
         return asked[-1].get(id) if asked else None
 
     def waiting(self) -> Sequence[QuestionRow]:
@@ -242,24 +242,25 @@ class MemoryStore:
             return self._carry_out(of_session)
 
     def _carry_out(self, request: Request[T]) -> T:
-        now, ref = self._clock(), request.ref
+        ref = request.ref
         found = self._sessions.get((ref.app, ref.id))
-        effects, result = request.decide(MemoryFacts(found, now))
-        if effects is not None:
+        effects, result = request.decide(MemoryFacts(found, self._clock()))
+        if effects is None:
+            return result
+        if (after := effects.after) is None:
+            del self._sessions[ref.app, ref.id]
+        else:
+            # Its guards hold: the facts were looked up under the same lock.
+            if found is None:
+                found = self._sessions[ref.app, ref.id] = Session(after, [])
+            found.row = after
             self._write(effects, found)
-            if self._hints.listeners and effects.is_news:
-                self._hints.publish(ref)
+        if self._hints.listeners and effects.is_news:
+            self._hints.publish(ref)
         return result
 
-    def _write(self, effects: Effects, found: Session | None) -> None:
-        """Write effects. Their guards hold: the facts were looked up under the same lock."""
-        after = effects.after
-        if after is None:
-            del self._sessions[effects.ref.app, effects.ref.id]
-            return
-        if found is None:
-            found = self._sessions[after.app, after.session] = Session(after, [])
-        found.row = after
+    def _write(self, effects: Effects, found: Session) -> None:
+        """Write what is below the row of a session."""
         for each in effects.inserts:
             if each.table is RECORDS:
                 found.log.extend(each.rows)

@@ -34,11 +34,10 @@ def lease(row: SessionRow, held: Lease) -> None:
     raise Conflict(row.session, f"{owner_name(held.owner)} does not own it any more, since {now}")
 
 
-def after(row: SessionRow, seen: str | None) -> None:
-    """Refuse whoever has not seen the head."""
-    if (seen or "") != row.checkpoint:
-        now, named = [f"'{each}'" if each else "none" for each in (row.checkpoint, seen)]
-        raise Conflict(row.session, f"its last checkpoint is {now}, and was {named} when this was prepared")
+def not_head(row: SessionRow, seen: str | None) -> Conflict:
+    """Return the error for a request that was prepared when another checkpoint was the head."""
+    now, named = [f"'{each}'" if each else "none" for each in (row.checkpoint, seen)]
+    return Conflict(row.session, f"its last checkpoint is {now}, and was {named} when this was prepared")
 
 
 def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
@@ -48,8 +47,8 @@ def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
             raise Conflict(row.session, f"its head has left the branch '{each.branch}', on which it asked")
     if row.guarded and facts.assumed and given:
         raise NotRead(Query(ref=row.ref, questions=frozenset([each.id for each in given])))
-    if _left_to_guards(facts, given):
-        return
+    if facts.assumed and len({each.id for each in given}) == len(given):
+        return  # The guards check that these questions can end.
     seen: set[str] = set()
     for each in given:
         asked = facts.question(each.id)
@@ -59,7 +58,8 @@ def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
             raise not_open(facts, row, each.id)
         if asked.expires is not None and asked.expires <= facts.now and each.how == "answered":
             raise InterruptExpired(row.session, each.id)
-        _requesters(row.session, asked, each)
+        if asked.requesters:
+            _requesters(row.session, asked, each)
         if each.call is not None:
             _unused(facts, row, each.call)
         seen.add(each.id)
@@ -108,11 +108,13 @@ def write(facts: Facts, row: SessionRow, head: str, new: Write, given: Sequence[
     if new.number != row.number + 1 or new.parent != head:
         raise Conflict(row.session, f"record '{new.id}' does not follow its head '{head}'")
     if new.asks:
-        _asks(row.session, new)
-        for question in new.asks:
-            _new_question(facts, row, question)
+        if len(new.asks) > 1:
+            _asks(row.session, new)
         if facts.assumed:
             _ends_others(row.session, new, given)
+        else:
+            for question in new.asks:
+                _new_question(facts, row, question)
     if new.closes:
         answers(facts, row, (*given, *new.closes))
 
@@ -137,7 +139,7 @@ def rest(facts: Facts, row: SessionRow, writes: Sequence[Write]) -> None:
         for question in new.asks:
             if question.id in asked or question.id in ended:  # what ended here was asked before
                 raise Conflict(session, f"question '{question.id}' was asked before on this branch")
-            if not is_new:
+            if not is_new and not facts.assumed:
                 _new_question(facts, row, question)
             asked.add(question.id)
 
@@ -165,13 +167,8 @@ def _input(facts: Facts, row: SessionRow, id: str) -> None:
 
 
 def _new_question(facts: Facts, row: SessionRow, question: Question) -> None:
-    if not facts.assumed and facts.question(question.id) is not None:
+    if facts.question(question.id) is not None:
         raise Conflict(row.session, f"question '{question.id}' was asked before on this branch")
-
-
-def _left_to_guards(facts: Facts, ends: Sequence[Answer]) -> bool:
-    """Return whether the guards can check that these questions can end."""
-    return facts.assumed and len({given.id for given in ends}) == len(ends)
 
 
 def _branch(facts: Facts, row: SessionRow, new: Write) -> None:
@@ -188,12 +185,12 @@ def first(session: str, new: Write) -> None:
         raise Conflict(session, f"record '{new.id}' begins a branch and is not full")
     if new.closes:
         raise UnknownInterrupt(session, new.closes[0].id, [])  # questions belong to a branch, and this one is new
-    if new.asks:
+    if len(new.asks) > 1:
         _asks(session, new)
 
 
 def _asks(session: str, new: Write) -> None:
-    if len(new.asks) > 1 and len({question.id for question in new.asks}) < len(new.asks):
+    if len({question.id for question in new.asks}) < len(new.asks):
         raise Conflict(session, f"record '{new.id}' asks one question twice")
 
 

@@ -139,13 +139,12 @@ class Claim(StoreRequest[Claimed], frozen=True, kw_only=True, gc=False):
         row, write, answers = facts.row, self.write, self.answers
         if row is None:
             return self._create(facts)
-        check.user(row, self.ref)
-        if write is not None and self._was_made(facts, row, write):
+        if row.user != self.ref.user:
+            check.user(row, self.ref)
+        head = row.checkpoint
+        if write is not None and row.owner == self.owner and self._was_made(facts, row, write):
             effects = _leased(self.ref, row, facts.now, self.owner, row.fence, self.ttl)
-            return (
-                effects,
-                self._claimed(row.ref, row.fence, row.checkpoint, row.seq, row.claims, _time(facts, write)),
-            )
+            return (effects, self._claimed(row.ref, row.fence, head, row.seq, row.claims, _time(facts, write)))
         check.answers(facts, row, answers)
         live = is_live(row, facts.now) and row.owner != self.replaces
         if live and (self.alone or not answers):
@@ -155,8 +154,8 @@ class Claim(StoreRequest[Claimed], frozen=True, kw_only=True, gc=False):
             # if it has paused meanwhile, nobody would take the answers up.
             guard = Guard(branch=row.branch, fence=row.fence, live=True)
             return (_answered(self.ref, row, answers, guard, facts.now, facts.ttl), _left_to_owner(row))
-        head = row.checkpoint
-        check.after(row, self.after)
+        if (self.after or "") != head:
+            raise check.not_head(row, self.after)
         if write is not None:
             check.write(facts, row, head, write, answers)
         elif row.pos < 0:
@@ -193,11 +192,11 @@ class Claim(StoreRequest[Claimed], frozen=True, kw_only=True, gc=False):
         return Claimed(lease=given, checkpoint=head, seq=seq, claims=claims, at=at)
 
     def _was_made(self, facts: Facts, row: SessionRow, write: Write) -> bool:
-        """Return whether this very claim was made before and its caller did not get the reply."""
-        if row.owner != self.owner or row.checkpoint != write.id:
-            return False
-        return check.repeats(facts, row, write) and all(
-            check.ended_so(facts.question(given.id), given) for given in self.answers
+        """Return whether this very claim was made before by the owner, whom the reply did not reach."""
+        return (
+            row.checkpoint == write.id
+            and check.repeats(facts, row, write)
+            and all(check.ended_so(facts.question(given.id), given) for given in self.answers)
         )
 
 
@@ -238,7 +237,8 @@ class Commit(StoreRequest[Committed], frozen=True, kw_only=True, gc=False):
         row, lease, writes = facts.row, self.lease, self.writes
         if row is None:
             raise Conflict(lease.ref.id, "it was deleted")
-        check.user(row, lease.ref)
+        if row.user != lease.ref.user:
+            check.user(row, lease.ref)
         if row.fence != lease.fence or row.owner != lease.owner or row.checkpoint != self.after:
             return self._made_before(facts, row)
         check.write(facts, row, self.after, writes[0])
@@ -267,9 +267,8 @@ class Commit(StoreRequest[Committed], frozen=True, kw_only=True, gc=False):
             lease = _Lease(row.owner, row.fence + 1, 0, 0.0) if is_handed_over else _Lease(None, row.fence, 0, 0.0)
             effects = _written(self.lease.ref, facts, row, writes, guard=guard, lease=lease, cancel=None)
         else:
-            effects = _written(
-                self.ref, facts, row, writes, guard=guard, lease=_Lease(row.owner, row.fence, 0, self.lease.ttl)
-            )
+            lease = _Lease(row.owner, row.fence, 0, self.lease.ttl)
+            effects = _written(self.lease.ref, facts, row, writes, guard=guard, lease=lease)
         released, inputs = self.release and not answers, row.inputs - (writes[0].input is not None)
         found = Committed(released=released, answers=answers, cancel=row.cancel, at=facts.now, inputs=inputs)
         return (effects, found)
@@ -287,8 +286,7 @@ class Commit(StoreRequest[Committed], frozen=True, kw_only=True, gc=False):
         if held and self.release and check.repeats(facts, row, _unpaused(last)):
             return self._go_on_again(facts, row, _untaken(facts, row, ()))
         check.lease(row, lease)
-        check.after(row, self.after)
-        raise AssertionError("a commit that can be made is made")
+        raise check.not_head(row, self.after)
 
     def _end_again(self, facts: Facts, row: SessionRow) -> Decision[Committed]:
         """Keep or release the lease again; a pause that met answers, and whose record looks the same, keeps it."""
@@ -359,8 +357,8 @@ class GiveAnswers(StoreRequest[Head], frozen=True, gc=False):
         """End the questions, all or none, whoever runs the session."""
         row = _found(facts, self.ref)
         check.answers(facts, row, self.answers)
-        if self.after is not None:
-            check.after(row, self.after)
+        if self.after is not None and self.after != row.checkpoint:
+            raise check.not_head(row, self.after)
         guard = Guard(branch=row.branch, checkpoint=self.after)
         effects = _answered(self.ref, row, self.answers, guard, facts.now, facts.ttl) if self.answers else None
         return (effects, head_of(row, facts.now))

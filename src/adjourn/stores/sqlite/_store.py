@@ -87,7 +87,8 @@ class SQLiteStore(KitStore):
         def operation(ledger: SQLiteLedger, now: float) -> T:
             return ledger.carry_out(request, now)
 
-        session, asked = (request.ref.app, request.ref.id), request.plain
+        ref, asked = request.ref, request.plain
+        session = (ref.app, ref.id)
         if isinstance(asked, Commit):
             gathered = len(asked.writes) > 1
             return await self._writer.submit_for(session, operation, ends=asked.release, gathered=gathered)
