@@ -65,7 +65,7 @@ def interrupt(info: Any = None, *, schema: Any = None, **asking: Unpack[Asking])
         ReplayMismatch: the code asks something else than the first time.
     """
     at = asking_place("interrupt")
-    question = new_question(at.frame.scope, info, schema=schema, **asking)
+    question = new_question(at.entry.frame.scope, info, schema=schema, **asking)
     return ask(at, question, schema)[0]
 
 

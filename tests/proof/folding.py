@@ -143,7 +143,7 @@ class Folding:
 
     def record(self) -> None:
         """Take what changed, and see that folding it gives all there is."""
-        for name, (_, question) in self.scope.questions.open.items():
+        for name, question in self.scope.questions.open.items():
             if name not in self.asked:
                 self.asked.add(name)
                 body = log_question(question, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -19,31 +19,10 @@ class Asker(Protocol):
         ...
 
 
-class Opened(Mapping[str, Question]):
-    """The open questions by their ids, without the paths of their frames."""
-
-    __slots__ = ("_open",)
-
-    def __init__(self, open_: Mapping[str, tuple[str, Question]]) -> None:
-        self._open = open_
-
-    def __getitem__(self, question_id: str) -> Question:
-        return self._open[question_id][1]
-
-    def __contains__(self, question_id: object) -> bool:
-        return question_id in self._open
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._open)
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-
 class Questions(Struct, eq=False):
     """The questions of a live session: which are open, how many each place has asked, and who asked.
 
-    `all` has those of every frame, live or dormant, by id, and `open` the open ones with the path of their frame.
+    `all` has those of every frame, live or dormant, by id, `open` the open ones, and `paths` those of their frames.
     `asked` numbers the questions of a place, `asked_new` those that no record numbers yet. `askers` are the frames
     that have asked or composed anything. `changed` are questions on record that the next record must update.
     `opened` and `closed` are those that were opened and closed since the last record, and `timed` the open ones that
@@ -52,7 +31,8 @@ class Questions(Struct, eq=False):
     """
 
     all: dict[str, Question] = {}
-    open: dict[str, tuple[str, Question]] = {}
+    open: dict[str, Question] = {}
+    paths: dict[str, str] = {}
     opened: dict[str, Question] = {}
     closed: list[str] = []
     timed: dict[str, Question] = {}
@@ -70,27 +50,29 @@ class Questions(Struct, eq=False):
             if image.questions or (isinstance(image, UserImage) and image.composites):
                 self.note_asker(path, image)
                 for question in self.named(image.questions):
-                    if question.is_open:
+                    if question.how is None:
                         self.add_open(path, question)
         self.opened = {}
 
     def add_open(self, path: str, question: Question) -> None:
         """Note that the frame at `path` waits for a question."""
         name = question.id
-        self.open[name], self.opened[name] = (path, question), question
+        self.open[name] = self.opened[name] = question
+        self.paths[name] = path
         self.in_order = False
         if question.expires is not None:
             self.timed[name] = question
 
     def close(self, question_id: str) -> tuple[str, Question] | None:
         """Note that nobody waits for a question any more; return it with the path of its frame if it was open."""
-        found = self.open.pop(question_id, None)
-        if found is not None:
-            self.opened.pop(question_id, None)
-            self.closed.append(question_id)
-            if found[1].expires is not None:
-                self.timed.pop(question_id, None)
-        return found
+        question = self.open.pop(question_id, None)
+        if question is None:
+            return None
+        self.opened.pop(question_id, None)
+        self.closed.append(question_id)
+        if question.expires is not None:
+            self.timed.pop(question_id, None)
+        return self.paths.pop(question_id), question
 
     def named(self, ids: Iterable[str]) -> list[Question]:
         """Return questions by their ids."""
@@ -156,7 +138,7 @@ class Asked:
         if question.raised or question.void:
             return
         self._at.setdefault((question.address, question.key), []).append(question)
-        if question.is_open:
+        if question.how is None:
             self._open[question.key] = question
 
     def forget(self, question: Question) -> None:

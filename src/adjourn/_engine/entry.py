@@ -135,8 +135,8 @@ class Entry(Struct, eq=False):
             if not memo.optional:
                 missing[key] = None if memo.concurrent else _group(key)
         for question in frame.questions or ():
-            if (message := question.message) is not None:
-                self.write_value(f"{SAID}{question.id}", message)
+            if question.said is not None:
+                self.write_value(f"{SAID}{question.id}", question.message)
             if not question.raised and not question.void and not question.optional:
                 missing[question_key(question)] = None if question.concurrent else QUESTIONS
         for segment in (*(frame.children or ()), *frame.scope.dormant.below(frame.path)):
@@ -482,7 +482,8 @@ class Entry(Struct, eq=False):
 
     def meet(self, question: Question) -> None:
         """Note that the code has reached a question in this entry."""
-        self.came(question_key(question))
+        if self.missing:
+            self.came(question_key(question))
         if self.seen is None:
             self.seen = {}
         self.seen[Kind.ASK, question.id, _MET] = 1

@@ -64,7 +64,8 @@ def ask(place: Place, asked: Question, schema: Any) -> tuple[Any, Question]:
     entry, caller, prompt = place.entry, threading.get_ident(), asked.prompt
     scope, handled = entry.frame.scope, handled_now() if entry.failures else ()
     while True:
-        question = scope.on_loop(_ask)(place, asked, caller, handled)
+        here = caller == scope.thread
+        question = (_ask if here else scope.on_loop(_ask))(place, asked, caller, handled)
         if question.how is None:
             raise Pause(question.id)
         try:
@@ -114,11 +115,11 @@ def _ask(place: Place, asked: Question, caller: int, handled: Handled) -> Questi
     entry, address = place.entry, place.address
     place.check()
     number = entry.next(Kind.ASK, asked.key or "", address).number
-    question = _recorded(place, asked, number) if entry.frame.questions else None
+    question = _recorded(place, address, asked, number) if entry.frame.questions else None
     if question is None:
         question, flow = asked, entry.flow(caller)
         question.concurrent = flow is not None
-        _open(place, question, flow, handled)
+        _open(place, question, address, flow, handled)
     entry.meet(question)
     if question.how is None:
         entry.pause()
@@ -142,13 +143,13 @@ def _mismatched(place: Place, question: Question, now: str) -> Exception:
     return place.entry.failed(ReplayMismatch(place.frame.address, before, now))
 
 
-def _recorded(place: Place, asked: Question, number: int) -> Question | None:
+def _recorded(place: Place, address: str, asked: Question, number: int) -> Question | None:
     """Return the matching question on record.
 
     It was asked at the same place, shows the same, and this entry has not reached it yet.
     """
     entry = place.entry
-    all_ = entry.questions().at(place.address, asked.key)
+    all_ = entry.questions().at(address, asked.key)
     if number <= len(all_) and not entry.has_met(all_[number - 1]) and _is_same(all_[number - 1], asked):
         return all_[number - 1]
     left = [question for question in all_ if not entry.has_met(question)]
@@ -207,10 +208,10 @@ def _shown(question: Question) -> str:
     return f"{key}that shows {bytes(question.info).decode(errors='replace')[:200]}"
 
 
-def _open(place: Place, question: Question, flow: Flow = None, handled: Handled = ()) -> None:
-    entry, frame = place.entry, place.frame
+def _open(place: Place, question: Question, address: str, flow: Flow = None, handled: Handled = ()) -> None:
+    entry, frame = place.entry, place.entry.frame
     if not frame.scope.interrupts:
-        raise entry.failed(InterruptsDisabled(place.address))
+        raise entry.failed(InterruptsDisabled(address))
     if entry.failures:
         entry.keep_failures(flow, handled)
     if frame.questions is None:
@@ -221,7 +222,7 @@ def _open(place: Place, question: Question, flow: Flow = None, handled: Handled 
     if question.reason in APPROVALS:
         question.turn = frame.scope.turn
     frame.questions.append(question)
-    frame.scope.ask(frame, question, place.address)
+    frame.scope.ask(frame, question, address)
     if entry.asked is not None:
         entry.asked.add(question)
 
@@ -234,7 +235,7 @@ def _raise(place: Place, asked: Question) -> None:
     found = next((q for q in waiting if q.address == place.address), None)
     if found is None:
         found = asked
-        _open(place, found)
+        _open(place, found, place.address)
     elif found.id in (entry.raised or ()):
         raise entry.failed(AmbiguousInterrupt(place.address))
     elif asked.state is not NONE:
@@ -413,12 +414,12 @@ class OpenNow:
     def shown(self) -> tuple[Interrupt, ...]:
         """Return them as people see them; siblings share their parents."""
         if self._shown is None:
-            self._shown = tuple([self._show(question) for _, question in self._questions])
+            self._shown = tuple(map(self._show, self._questions))
         return self._shown
 
     def shown_of(self, ids: Container[str]) -> list[Interrupt]:
         """Return some of them, by their ids, as people see them."""
-        return [self._show(question) for _, question in self._questions if question.id in ids]
+        return [self._show(question) for question in self._questions if question.id in ids]
 
     def _show(self, question: Question) -> Interrupt:
         info, address = decoded(question.info), question.address
@@ -461,7 +462,7 @@ def first_open(scope: Scope) -> str:
     """Return the address of the first open question, in task order; empty if there is none."""
     if not scope.questions.in_order:
         _put_in_order(scope)
-    for _, question in scope.questions.open.values():
+    for question in scope.questions.open.values():
         return question.address
     return ""
 
@@ -472,8 +473,9 @@ def _put_in_order(scope: Scope) -> None:
     if len(questions.open) > 1:
         paths = (path for path, _ in scope.dormant.all_below("")) if scope.is_dormant else _paths(scope.root)
         rank = {path: number for number, path in enumerate(paths)}
-        found = sorted(questions.open.values(), key=lambda found: rank.get(found[0], len(rank)))
-        questions.open = {question.id: (path, question) for path, question in found}
+        places = questions.paths
+        ordered = sorted(questions.open.items(), key=lambda each: rank.get(places[each[0]], len(rank)))
+        questions.open = dict(ordered)
     questions.in_order = True
 
 
@@ -489,7 +491,7 @@ def _paths(frame: Frame) -> Iterator[str]:
 
 def open_keys(scope: Scope) -> dict[str, str]:
     """Return the keys of the open questions that have one, by id."""
-    return {name: question.key for name, (_, question) in scope.questions.open.items() if question.key is not None}
+    return {name: question.key for name, question in scope.questions.open.items() if question.key is not None}
 
 
 @lru_cache(maxsize=1024)

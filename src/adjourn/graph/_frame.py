@@ -272,7 +272,7 @@ class Task(UserFrame):
 
     def _have_recorded(self, alone: bool) -> None:
         """Schedule a record of how the task ended; soon, if others still run: a finished task must never run again."""
-        self.scope.mark(self)
+        self.scope.changes.dirty[self] = None
         if not alone or self.graph.parent is not None:
             self.scope.log.soon()
 
@@ -554,7 +554,7 @@ class GraphFrame(ProgramFrame):
         """Return the changes that values from outside make to the state, after checking them against the schema."""
         fields, schema = self.fields.values, self.plan.schema
         changes = Changes(fields, self.ids)
-        for name, value in chain.from_iterable(update.items() for update in updates):
+        for name, value in chain.from_iterable([update.items() for update in updates]):
             is_whole = type(value) is Overwrite
             adopted, plain = codec.adopt(value.value if is_whole else value, name)
             if not plain:
@@ -852,7 +852,8 @@ class GraphFrame(ProgramFrame):
         self.phase = "route"
         self.routes.begin_superstep()
         node.leave(self)
-        self.routes.fire_joins()
+        if self.routes.joins:
+            self.routes.fire_joins()
         self.scope.changes.dirty[self] = None
         if not node.conditions:
             self.settle()

@@ -90,7 +90,8 @@ async def _done(live: LiveSession) -> RunResult:
         seconds=int(seconds * 1e6) / 1e6,
     )
     await _finish(live, "end", "done", done)
-    _tell_last(live, done, state=report.fields)
+    if live.scope.has_reader:
+        _tell_last(live, done, state=report.fields)
     if live.log.persistence is Persistence.UNTIL_DONE:
         await live.log.store.write(Delete(live.ref))
     return _result(live, "done", report)
@@ -159,7 +160,8 @@ async def _fail(live: LiveSession, error: BaseException, place: Frame) -> None:
 
 async def _finish(live: LiveSession, source: str | None, status: Status, last: Final) -> Committed:
     """Store how the run ended, with its last event as the log keeps it."""
-    committed = await live.log.finish(live.header(source), status, last, summary=summary_of(live))
+    summary = summary_of(live) if live.log.wants_summaries else b""
+    committed = await live.log.finish(live.header(source), status, last, summary=summary)
     live.status = status
     live.queued = committed.inputs
     return committed

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from adjourn._engine import record
 from adjourn._engine.address import segment_text
-from adjourn._engine.asked import Opened
 from adjourn._engine.entry import current_place
 from adjourn._engine.program import Program, ProgramFrame
 from adjourn._engine.questions import Superseded, open_interrupts
@@ -477,9 +476,8 @@ async def resolve(
     """
     scope = live.scope
     try:
-        questions = OpenQuestions(
-            live.ref, scope.branch, Opened(scope.questions.open), require_token=settings.require_token
-        )
+        open_ = scope.questions.open
+        questions = OpenQuestions(live.ref, scope.branch, open_, require_token=settings.require_token)
         return questions.resolve(given, by, message, called)
     except UnknownInterrupt as unknown:
         error = await why_not_open(settings.store, live.ref, unknown, live=live.is_running)
@@ -502,7 +500,7 @@ def check_usable(live: LiveSession, answers: Sequence[AnyAnswer]) -> tuple[AnyAn
     """
     frames, superseded = _Frames(live.root, bind=True), list[AnyAnswer]()
     for answer in answers:
-        path, question = live.scope.questions.open[answer.id]
+        path, question = live.scope.questions.paths[answer.id], live.scope.questions.open[answer.id]
         answered = replace(question, how=answer.how, value=without_message(answer.value)[0])
         try:
             for frame in frames.leading_to(path):
@@ -568,7 +566,7 @@ class _Frames:
 
 def apply_answers(live: LiveSession, taken: Sequence[Answer | Answered], now: float) -> None:
     """Write answers into the frames that asked, and let these run again."""
-    find = None if live.scope.is_dormant else _Frames(live.scope.root).find
+    find = _Frames(live.scope.root).find if live.scope.dormant and not live.scope.is_dormant else None
     for answer in taken:
         at = answer.at if isinstance(answer, Answered) else now
         live.scope.answer(answer.id, how=answer.how, value=answer.value, by=answer.by, at=at, find=find)

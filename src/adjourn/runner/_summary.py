@@ -34,12 +34,7 @@ _SHOWN = (
 
 
 def summary_of(live: LiveSession) -> bytes:
-    """Return what there is to see of a session: the agent, what it waits for and why, and the last messages.
-
-    It is empty if the store does not want it.
-    """
-    if not live.log.wants_summaries:
-        return b""
+    """Return what there is to see of a session: the agent, what it waits for and why, and the last messages."""
     scope, root = live.scope, live.root.address
     asked = OpenNow(scope, None).shown() if scope.questions.open else ()
     messages = messages_of(live.root.report())

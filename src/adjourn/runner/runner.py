@@ -175,7 +175,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
             deps=deps,
             max_steps=max_steps,
             model_options=stored_options(model_options),
-            for_agents=stored_agents(for_agents, self.program),
+            for_agents=stored_agents(for_agents, self._live.program),
             metadata=stored_metadata(metadata),
             persistence=self._persistence(session_id),
             is_new=session_id is None,
@@ -318,7 +318,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
             state=state,
             deps=deps,
             max_steps=max_steps,
-            for_agents=stored_agents(for_agents, self.program),
+            for_agents=stored_agents(for_agents, self._live.program),
         )
         if by is not None:
             check_name("by", by)

@@ -170,10 +170,7 @@ class OpenQuestions:
     def _resolved(self, given: Mapping[Any, Any] | Sequence[Any], by: str | None) -> tuple[Answer, ...]:
         found: dict[str, Answer] = {}
         for name, value in _wanted(given).items():
-            question = self._by_token(name)
-            if question is None:
-                question = self._named(name)
-                self._check_token(question)
+            question = self._named(name)
             if question.id in found:
                 raise UsageError(f"The answers name question '{question.id}' twice. Name it once.")
             encoded = self._checked(question, value)
@@ -193,23 +190,25 @@ class OpenQuestions:
             "would read it: answer without it, and say it in the next turn."
         )
 
-    def _by_token(self, name: str) -> Question | None:
-        named = id_of_token(name)
-        if named is None or named not in self._questions:
-            return None
-        question = self._questions[named]
-        return question if token_of(question, self._ref.app, self._ref.id, self._branch) == name else None
-
-    def _check_token(self, question: Question) -> None:
-        """Refuse an approval by id: whoever gave it may have been shown something else."""
+    def _named(self, name: str) -> Question:
+        """Return the question with this id, token or key."""
+        question = self._questions.get(name)
+        if question is None and (question := self._by_token(name)) is not None:
+            return question
+        question = question or self._with_key(name)
         if self._require_token and question.reason in APPROVALS:
+            # Whoever gives an approval by id may have been shown something else.
             raise InvalidAnswer(
                 self._session_id, question.id, ["approvals are answered by token here; `pending` shows it"]
             )
+        return question
 
-    def _named(self, name: str) -> Question:
-        if name in self._questions:
-            return self._questions[name]
+    def _by_token(self, name: str) -> Question | None:
+        question = self._questions.get(id_of_token(name) or "")
+        is_it = question and token_of(question, self._ref.app, self._ref.id, self._branch) == name
+        return question if is_it else None
+
+    def _with_key(self, name: str) -> Question:
         keyed = self._by_key.get(name)
         if keyed is None:
             raise UnknownInterrupt(self._session_id, name, tuple(self._questions), self.keys)
@@ -254,7 +253,7 @@ class OpenQuestions:
             return self._encoded(question, schemas.to_json_data(value))
 
     def _encoded(self, question: Question, value: Any) -> bytes:
-        if codec.holds_secret(value, "the answer"):
+        if known.forms and codec.holds_secret(value, "the answer"):
             # Code must not go on with something else than what was answered.
             raise InvalidAnswer(self._session_id, question.id, [_HOLDS_SECRET])
         adopted, plain = codec.adopt(value, "the answer")
