@@ -527,11 +527,9 @@ class GraphFrame(ProgramFrame):
 
     # Input and output
 
-    def begin(self, input: Any) -> None:
-        self.begin_from(read_input(self.plan, input))
-
-    def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:
-        self.begin_from(state, read_input(self.plan, input))
+    def begin(self, input: Any, state: Mapping[str, Any] | None = None) -> None:
+        given = read_input(self.plan, input)
+        self.begin_from(*((given,) if state is None else (state, given)))
 
     def begin_from(self, *updates: Mapping[str, Any]) -> None:
         """Begin a turn with these updates of the state, one after the other."""
@@ -925,10 +923,11 @@ class GraphFrame(ProgramFrame):
         self.values_new.update(values)
 
     def abandon(self) -> None:
-        self._drop_superstep()
+        self.drop_superstep()
         self.routes.begin()
 
-    def _drop_superstep(self) -> None:
+    def drop_superstep(self) -> None:
+        """Give up the tasks and conditions that are under way, and everything below."""
         for frame in self.live_children():
             frame.close()
         self.scope.forget_below(self.path)
@@ -979,7 +978,7 @@ class GraphFrame(ProgramFrame):
         elif {task.node for task in self.tasks} > {node}:
             self._finish_by_hand(node)
         else:
-            self._drop_superstep()
+            self.drop_superstep()
             self.depart(node)
 
     def _decide_again(self, node: Node) -> None:

@@ -450,10 +450,7 @@ def begin_turn(live: LiveSession, call: Call, input: Any) -> None:
     if live.status == "done":
         live.scope.forget_speakers()  # Else the model reads only now what was said in the turn that was given up.
     live.scope.next_input(call.model_options, call.ref.user, call.metadata, call.for_agents)
-    if call.state is None:
-        live.root.begin(input)
-    else:
-        live.root.begin_with(input, call.state)
+    live.root.begin(input, call.state)
 
 
 async def end_last_turn(opener: SessionOpener, live: LiveSession, on_pending: OnPending) -> None:
