@@ -36,7 +36,6 @@ from adjourn.sessions._contents import has_call
 from ._config import AgentConfig, input_messages, value_of
 from ._nodes import After, Call, CallNode, InnerNode, MemberNode, call_of, member_key
 from ._transcript import (
-    Edited,
     Ending,
     Progress,
     Said,
@@ -111,6 +110,7 @@ class AgentPlan(Plan):
     hands_over: bool = False
     is_transparent: bool = False
     has_state: bool = False
+    acts_once = False  # Of an agent's parallel calls, the first one counts.
     beside: str = HOOKS
 
     def __init__(self, agent: AgentConfig) -> None:
@@ -164,12 +164,14 @@ class AgentPlan(Plan):
     def check_call(self, frame: AgentFrame, task: Task, question: Question) -> None:
         """Refuse an answer about a tool call that could not use it."""
 
+    def member_ended(self, task: Task, child: AgentFrame) -> None:
+        """Record how an agent below this one has ended."""
+        ending = replace(child.progress.ending or Ending(), trail=child.progress.trail)
+        task.writes = [("endings", {child.agent.name: ending}, True)]
+
     def member_failed(self, frame: AgentFrame, task: Task, child: AgentFrame, error: Exception) -> bool:
         """Continue although an agent below this one has failed; return False if this one fails with it."""
         return False
-
-    def children_ended(self, frame: AgentFrame, task: Task) -> None:
-        """Take what ended children have left with a task before it ends itself."""
 
     def take_values(self, frame: AgentFrame, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Take what ended tasks have left for the agent among their session values, and return the rest."""
@@ -178,14 +180,6 @@ class AgentPlan(Plan):
     def task_at(self, frame: AgentFrame, segment: str) -> Task | None:
         """Return a task of which the agent has several, at its segment; None if the segment is not that of one."""
         return None
-
-    def is_pausing(self, frame: AgentFrame) -> bool:
-        """Return whether the agent asks next, before any user code runs."""
-        return False
-
-    def stops_before(self, frame: AgentFrame, tasks: list[Task]) -> bool:
-        """Return whether cancelling the run stops the agent before these tasks."""
-        return True
 
     # What people see and change
 
@@ -443,6 +437,11 @@ class Turn:
         self.numbered: tuple[tuple[ToolCall, ...], dict[str, int]] | None = None
         self.since: float = time.monotonic()
 
+    def next_action(self) -> Request | None:
+        """Return the first action requested in the superstep that has ended; any others are dropped."""
+        actions, self.actions = self.actions, []
+        return actions[0] if actions else None
+
 
 class AgentFrame(GraphFrame):
     """A running agent: its state is the transcript, if it owns one, and its progress.
@@ -463,23 +462,17 @@ class AgentFrame(GraphFrame):
         self.agent = agent
         self.above: AgentFrame | None = _agent_above(parent)
         above = self.above
-        self.is_apart: bool = above is not None and (above.plan.runs_apart or not is_member(parent))
+        self.is_run_by_code: bool = above is not None and not is_member(parent)
+        """Whether the code of the agent above runs it."""
+        self.is_apart: bool = above is not None and (above.plan.runs_apart or self.is_run_by_code)
+        self.owns_transcript: bool = above is None or self.is_apart
+        self.transcript: Transcript
         if above is None or self.is_apart:
-            self.transcript: Transcript = Transcript(self, None if above is None else above.transcript)
+            self.transcript = Transcript(self, None if above is None else above.transcript)
         else:
             self.transcript = above.transcript
         self.view: View = View(agent.name, _prompters(self))
         self.turn: Turn = Turn()
-
-    @property
-    def owns_transcript(self) -> bool:
-        """Whether the transcript is its own."""
-        return self.above is None or self.is_apart
-
-    @property
-    def is_run_by_code(self) -> bool:
-        """Whether the code of the agent above runs it."""
-        return self.above is not None and not is_member(self.parent)
 
     @property
     def progress(self) -> Progress:
@@ -495,23 +488,11 @@ class AgentFrame(GraphFrame):
         """Return the conversation as the agent sees it; the list grows."""
         return self.view.update(self.transcript.sources)
 
-    def last_prompt(self) -> Message | None:
-        """Return the most recent prompt: from the user, the agent's caller, or an agent above that prompts it."""
-        for entries in reversed(self.transcript.sources):
-            for entry in reversed(entries):
-                if entry.message is not None and entry.message.role == "user" and entry.author in self.view.prompters:
-                    return entry.message
-        return None
-
     def entry(self, message: Message, author: str | None = None) -> TranscriptEntry:
         """Return a message of this agent (or of `author`) as an entry; it gets an id when it joins the transcript."""
         return TranscriptEntry(
             author=self.agent.name if author is None else author, turn=self.scope.turn, message=message
         )
-
-    def edit_entry(self, edited: Edited) -> TranscriptEntry:
-        """Return an entry that changes the arguments of one of this agent's calls."""
-        return TranscriptEntry(author=self.agent.name, turn=self.scope.turn, edited=edited)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -597,14 +578,6 @@ class AgentFrame(GraphFrame):
     def accept(self, request: Request) -> str | None:
         self.plan.check_action(self, request)
         return ACTION
-
-    def requesting(self) -> list[tuple[Task, Request]]:
-        return []  # Of an agent's parallel calls, the first one counts.
-
-    def next_action(self) -> Request | None:
-        """Return the first action requested in the superstep that has ended; any others are dropped."""
-        actions, self.turn.actions = self.turn.actions, []
-        return actions[0] if actions else None
 
     def merge_values(self, values: Mapping[str, Any]) -> None:
         turn, kept = self.turn, dict(self.plan.take_values(self, values))
@@ -708,15 +681,6 @@ class AgentFrame(GraphFrame):
             )
         return Task(self, node)
 
-    def is_pausing(self) -> bool:
-        return self.plan.is_pausing(self)
-
-    def stops_before(self, tasks: list[Task]) -> bool:
-        return self.plan.stops_before(self, tasks)
-
-    def children_ended(self, task: Task) -> None:
-        self.plan.children_ended(self, task)
-
     def commit_changes(self, changes: Changes) -> None:
         entries = changes.tails.pop("entries", None)
         super().commit_changes(changes)
@@ -724,11 +688,6 @@ class AgentFrame(GraphFrame):
             self.transcript.extend(entries)
 
     # Agents below
-
-    def member_ended(self, task: Task, child: AgentFrame) -> None:
-        """Record how an agent below this one has ended."""
-        ending = replace(child.progress.ending or Ending(), trail=child.progress.trail)
-        task.writes = [("endings", {child.agent.name: ending}, True)]
 
     def ending_of(self, agent: str) -> Ending:
         """Return how an agent below this one has ended."""

@@ -89,7 +89,7 @@ class CustomPlan(HandoffPlan):
         if seen is None:
             task.keep(SEEN, count, optional=True)
         messages = tuple(said[:count])
-        prompt = frame.last_prompt()
+        prompt = frame.view.last_prompt(frame.transcript.sources)
         given = AgentInput(messages=messages, text="" if prompt is None else prompt.text, message=prompt)
         if not context.was_interrupted or not self.agent.steers_resume:
             return self.agent.run(given, context)
@@ -110,7 +110,7 @@ class CustomPlan(HandoffPlan):
 
     def after_code(self, frame: AgentFrame) -> list[Send]:
         """End the agent when its code has returned."""
-        action, output = frame.next_action(), self._last_text(frame)
+        action, output = frame.turn.next_action(), self._last_text(frame)
         if action is None:
             return frame.end(Ending(output=output))
         if action.name == "exit":

@@ -76,7 +76,7 @@ class GraphAgentPlan(AgentPlan):
 
     def _given(self, frame: AgentFrame, input: Any) -> AgentInput:
         """Return what the agent was given: the conversation, and what the user has said since the last answer."""
-        prompt = frame.last_prompt()
+        prompt = frame.view.last_prompt(frame.transcript.sources)
         message = newest(input_messages(input, self.name)) or (None if prompt is None else newest([prompt]))
         messages = tuple(frame.seen())
         return AgentInput(messages=messages, text="" if message is None else message.text, message=message)
