@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import pytest
 
@@ -19,9 +20,11 @@ from adjourn import (
     once,
     workflow,
 )
-from adjourn.errors import StateInvalid
+from adjourn.errors import Conflict, NotStorable, StateInvalid
 from adjourn.graph import END, START, Command, CompiledGraph, Overwrite, StateGraph
 from adjourn.stores import Store
+from adjourn.stores.kit import Claim, Commit, StoreRequest
+from adjourn.testing import FaultStore
 
 from .programs import (
     Gate,
@@ -36,6 +39,8 @@ from .programs import (
     step,
     steps,
 )
+
+T = TypeVar("T")
 
 ASKED = "runnable:asking;node:ask"
 
@@ -431,3 +436,66 @@ async def test_what_cannot_be_meant_is_refused(store: Store):  # rule C4
     ):
         with pytest.raises(UsageError):
             await attempt
+
+
+# What an edit holds while it is made
+
+
+class Slow(FaultStore):
+    """Keeps the caller of one kind of request waiting after it was done, or refuses it once before."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner, fail_at=0, times=0)
+        self.kind: type | None = None
+        self.lost: type | None = None
+        self.done = asyncio.Event()
+
+    async def write(self, request: StoreRequest[T]) -> T:
+        kind = type(request.plain)
+        if kind is self.lost:
+            self.lost = None
+            raise Conflict("s", "others were faster")
+        written = await super().write(request)
+        if kind is self.kind:
+            self.kind = None
+            self.done.set()
+            await asyncio.Event().wait()
+        return written
+
+
+async def test_an_edit_that_is_refused_leaves_the_session_free(store: Store):  # rule C4
+    runner = Runner(steps("a"), store=store, max_session_bytes=5_000)
+    await runner.run({}, session_id="s")
+    with pytest.raises(NotStorable):
+        await runner.edit("s", {"done": ["x" * 10_000]})
+    assert (await runner.run({}, session_id="s")).state["done"] == ["a", "a"]
+
+
+@pytest.mark.parametrize(("kind", "done"), [(Claim, ["a", "a"]), (Commit, ["a", "edited", "a"])])
+async def test_an_edit_whose_caller_leaves_leaves_the_session_free(store: Store, kind: type, done: list[str]):
+    slow = Slow(store)
+    graph = steps("a", store=slow)
+    await graph.run({}, session_id="s")
+    slow.kind = kind
+    editing = asyncio.create_task(graph.edit("s", {"done": ["edited"]}))
+    await slow.done.wait()
+    editing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await editing
+    assert (await graph.run({}, session_id="s")).state["done"] == done
+
+
+@pytest.mark.parametrize("kind", [Claim, Commit])
+async def test_what_is_refused_because_others_were_faster_is_made_again(store: Store, kind: type):  # rule C4
+    slow = Slow(store)
+    graph = asking(store=slow)
+    await graph.run({}, session_id="s")
+    slow.lost = kind
+    assert await graph.cancel("s")
+    assert slow.lost is None
+    slow.lost = kind
+    point = await graph.edit("s", {"done": ["edited"]})
+    assert slow.lost is None
+    newest, before = (await graph.history("s"))[:2]
+    assert (newest.id, newest.source, newest.state["done"]) == (point.id, "edit", ["before", "edited"])
+    assert (before.source, before.state["done"]) == ("cancel", ["before"])

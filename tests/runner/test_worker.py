@@ -16,7 +16,7 @@ from adjourn.errors import Conflict, StoreUnavailable, UnfinishedRun
 from adjourn.graph import CompiledGraph
 from adjourn.runner import WorkerCounts
 from adjourn.runner._due import SPREAD
-from adjourn.sessions import Sessions
+from adjourn.sessions import Sessions, SessionStatus
 from adjourn.stores import MemoryStore, SessionRef, Store
 from adjourn.stores.kit import Claim, GetHead, ListDue, Load, StoreQuery
 from adjourn.testing import FakeClock, FaultStore
@@ -100,6 +100,30 @@ async def test_what_has_failed_or_was_cancelled_is_left_to_people(store: Store):
     async with working(as_graph(store)):
         await Sessions(store).answer("cancelled", {"go": 1})  # a person moves it
         await ended(Sessions(store), "cancelled")
+
+
+async def test_nothing_is_made_for_a_session_that_is_not_to_go_on(store: Store):  # rule R12
+    made: list[str] = []
+
+    def deps(status: SessionStatus) -> str:
+        made.append(status.status)
+        return "deps"
+
+    graph = line(("a", _fails))
+    with pytest.raises(ValueError, match="no"):
+        await Runner(graph, store=store).run({}, session_id="s")
+    runner = Runner(graph, store=store, deps=deps)
+    with pytest.raises(UnfinishedRun):
+        await runner.advance("s")
+    await runner.edit("s", {"done": ["edited"]})
+    assert made == []
+    with pytest.raises(ValueError, match="no"):
+        await runner.recover("s")
+    assert made == ["cancelled"]
+
+
+def _fails(state: Mapping[str, Any]) -> dict[str, Any]:
+    raise ValueError("no")
 
 
 async def test_a_question_that_expires_gets_its_default_once(timed: Store, clock: FakeClock):  # rule R11

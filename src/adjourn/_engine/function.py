@@ -68,13 +68,12 @@ class FunctionFrame(UserFrame, ProgramFrame):
     def values(self) -> dict[str, Any] | None:
         return {**self.kept_values, **(super().values or {})}
 
-    def begin(self, input: Any) -> None:
+    def begin(self, input: Any, state: Mapping[str, Any] | None = None) -> None:
+        if state is not None:
+            raise UsageError(f"'{self.workflow.name}' is a workflow: it has no state. Pass everything as its input.")
         self.workflow.check_input(input)
         self.input = codec.stored(input, "input")
         self._start_anew()
-
-    def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:
-        raise UsageError(f"'{self.workflow.name}' is a workflow: it has no state. Pass everything as its input.")
 
     def _start_anew(self) -> None:
         # A new turn enters this place anew: nothing that the last one kept counts.

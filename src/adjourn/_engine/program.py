@@ -37,12 +37,11 @@ class ProgramFrame(Frame):
     step: int = 0
     count: int = 0
 
-    def begin(self, input: Any) -> None:
-        """Take a turn's input (or, below another frame, the child's); wrong input raises and changes nothing."""
-        raise NotImplementedError
+    def begin(self, input: Any, state: Mapping[str, Any] | None = None) -> None:
+        """Take a turn's input (or, below another frame, the child's), and fields of the state besides.
 
-    def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:
-        """Take a turn's input, and fields of the state besides."""
+        Wrong input raises and changes nothing.
+        """
         raise NotImplementedError
 
     async def advance(self) -> bool:

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import takewhile
-from typing import Annotated, Any, NoReturn, TypedDict, cast
+from typing import Annotated, Any, TypedDict, cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -36,7 +36,6 @@ from adjourn.sessions._contents import has_call
 from ._config import AgentConfig, input_messages, value_of
 from ._nodes import After, Call, CallNode, InnerNode, MemberNode, call_of, member_key
 from ._transcript import (
-    Edited,
     Ending,
     Progress,
     Said,
@@ -102,13 +101,17 @@ class AgentPlan(Plan):
 
     `runs_apart`: the agents below it run in parallel. `prompts`: what it says in the role of a user is meant for them.
     `hands_over`: it can hand over to its sub-agents, which can hand back. `is_transparent`: it only gives another agent
-    a different name, and is not seen by it.
+    a different name, and is not seen by it. `has_state`: it has a state that turns begin with, beside the conversation.
+    `beside`: the segment of the frame below it that is not a task.
     """
 
     runs_apart: bool = False
     prompts: bool = False
     hands_over: bool = False
     is_transparent: bool = False
+    has_state: bool = False
+    acts_once = False  # Of an agent's parallel calls, the first one counts.
+    beside: str = HOOKS
 
     def __init__(self, agent: AgentConfig) -> None:
         super().__init__(agent.name, SCHEMA)
@@ -137,6 +140,10 @@ class AgentPlan(Plan):
         """Return what the agent's own turn begins with, when no agent that it hands over to has it."""
         raise NotImplementedError
 
+    def begin_state(self, frame: AgentFrame, input: Any, state: Mapping[str, Any]) -> None:
+        """Begin a turn of what has the state."""
+        raise NotImplementedError
+
     async def prepare(self, frame: AgentFrame) -> bool:
         """Prepare to run in this process; return False if that waits for an answer."""
         return True
@@ -157,12 +164,14 @@ class AgentPlan(Plan):
     def check_call(self, frame: AgentFrame, task: Task, question: Question) -> None:
         """Refuse an answer about a tool call that could not use it."""
 
+    def member_ended(self, task: Task, child: AgentFrame) -> None:
+        """Record how an agent below this one has ended."""
+        ending = replace(child.progress.ending or Ending(), trail=child.progress.trail)
+        task.writes = [("endings", {child.agent.name: ending}, True)]
+
     def member_failed(self, frame: AgentFrame, task: Task, child: AgentFrame, error: Exception) -> bool:
         """Continue although an agent below this one has failed; return False if this one fails with it."""
         return False
-
-    def children_ended(self, frame: AgentFrame, task: Task) -> None:
-        """Take what ended children have left with a task before it ends itself."""
 
     def take_values(self, frame: AgentFrame, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Take what ended tasks have left for the agent among their session values, and return the rest."""
@@ -172,13 +181,64 @@ class AgentPlan(Plan):
         """Return a task of which the agent has several, at its segment; None if the segment is not that of one."""
         return None
 
-    def is_pausing(self, frame: AgentFrame) -> bool:
-        """Return whether the agent asks next, before any user code runs."""
-        return False
+    # What people see and change
 
-    def stops_before(self, frame: AgentFrame, tasks: list[Task]) -> bool:
-        """Return whether cancelling the run stops the agent before these tasks."""
-        return True
+    def report(self, frame: AgentFrame) -> Report:
+        """Return what the agent shows now."""
+        ending, messages = frame.progress.ending or Ending(), Said(frame.transcript.whole())
+        state = {
+            "messages": messages,
+            "active": list(frame.fields.values["active"]),
+            "values": {
+                key: value for key, value in frame.values.items() if not key.startswith("~") or key.startswith(OWN)
+            },
+            "approvals": list(_approved(frame).values()),
+        }
+        value = None if ending.value is None else value_of(frame.agent, ending)
+        return Report(output=ending.output, value=value, messages=messages, state=state)
+
+    def following(self, frame: AgentFrame) -> tuple[str, ...]:
+        """Return what runs next when there are no tasks."""
+        targets = frame.routes.targets
+        return tuple(dict.fromkeys(node.name for node, _ in targets)) if targets else ()
+
+    def abandon(self, frame: AgentFrame) -> None:
+        """Give up what is unfinished of the last turn; what was said stays."""
+        transcript = frame.transcript
+        whole = transcript.whole(closing=True)
+        said = [frame.entry(message, "") for message in _said_below(frame)]
+        transcript.join([*whole[len(transcript.entries) :], *said])
+        frame.drop_superstep()
+        frame.routes.begin()
+
+    def supply(self, frame: AgentFrame, state: Mapping[str, Any]) -> None:
+        """Add fields that the state lacks."""
+        raise self.no_state()
+
+    def no_state(self) -> UsageError:
+        """Return why a state cannot be given."""
+        return UsageError(
+            f"'{self.name}' is an agent without a state: pass session values with `values`, which nodes and "
+            "tools below it can read, too."
+        )
+
+    def edit(self, frame: AgentFrame, values: Mapping[str, Any], as_node: str | None) -> None:
+        """Change by hand what the agent shows."""
+        if as_node is not None:
+            raise UsageError(f"as_node={as_node!r}: '{self.name}' is an agent, and its nodes cannot be named.")
+        unknown = set(values) - {"messages", "values", "approvals"}
+        if unknown:
+            raise UsageError(
+                f"An agent's state has no '{', '.join(sorted(unknown))}' to edit. It has: messages, values, approvals."
+            )
+        if not isinstance(values.get("values", {}), Mapping):
+            raise UsageError(f"values={values['values']!r}: give a mapping of session values.")
+        frame.set_values(values.get("values", {}))
+        if "approvals" in values:
+            _revoke(frame, values["approvals"])
+        frame.scope.mark(frame)
+        if "messages" in values:
+            frame.transcript.edit_messages(values["messages"])
 
 
 class Transcript:
@@ -377,6 +437,11 @@ class Turn:
         self.numbered: tuple[tuple[ToolCall, ...], dict[str, int]] | None = None
         self.since: float = time.monotonic()
 
+    def next_action(self) -> Request | None:
+        """Return the first action requested in the superstep that has ended; any others are dropped."""
+        actions, self.actions = self.actions, []
+        return actions[0] if actions else None
+
 
 class AgentFrame(GraphFrame):
     """A running agent: its state is the transcript, if it owns one, and its progress.
@@ -397,23 +462,17 @@ class AgentFrame(GraphFrame):
         self.agent = agent
         self.above: AgentFrame | None = _agent_above(parent)
         above = self.above
-        self.is_apart: bool = above is not None and (above.plan.runs_apart or not is_member(parent))
+        self.is_run_by_code: bool = above is not None and not is_member(parent)
+        """Whether the code of the agent above runs it."""
+        self.is_apart: bool = above is not None and (above.plan.runs_apart or self.is_run_by_code)
+        self.owns_transcript: bool = above is None or self.is_apart
+        self.transcript: Transcript
         if above is None or self.is_apart:
-            self.transcript: Transcript = Transcript(self, None if above is None else above.transcript)
+            self.transcript = Transcript(self, None if above is None else above.transcript)
         else:
             self.transcript = above.transcript
         self.view: View = View(agent.name, _prompters(self))
         self.turn: Turn = Turn()
-
-    @property
-    def owns_transcript(self) -> bool:
-        """Whether the transcript is its own."""
-        return self.above is None or self.is_apart
-
-    @property
-    def is_run_by_code(self) -> bool:
-        """Whether the code of the agent above runs it."""
-        return self.above is not None and not is_member(self.parent)
 
     @property
     def progress(self) -> Progress:
@@ -429,23 +488,11 @@ class AgentFrame(GraphFrame):
         """Return the conversation as the agent sees it; the list grows."""
         return self.view.update(self.transcript.sources)
 
-    def last_prompt(self) -> Message | None:
-        """Return the most recent prompt: from the user, the agent's caller, or an agent above that prompts it."""
-        for entries in reversed(self.transcript.sources):
-            for entry in reversed(entries):
-                if entry.message is not None and entry.message.role == "user" and entry.author in self.view.prompters:
-                    return entry.message
-        return None
-
     def entry(self, message: Message, author: str | None = None) -> TranscriptEntry:
         """Return a message of this agent (or of `author`) as an entry; it gets an id when it joins the transcript."""
         return TranscriptEntry(
             author=self.agent.name if author is None else author, turn=self.scope.turn, message=message
         )
-
-    def edit_entry(self, edited: Edited) -> TranscriptEntry:
-        """Return an entry that changes the arguments of one of this agent's calls."""
-        return TranscriptEntry(author=self.agent.name, turn=self.scope.turn, edited=edited)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -479,8 +526,11 @@ class AgentFrame(GraphFrame):
             await self.scope.log.reported()  # What the code above said before comes before its first piece.
         return await self.plan.prepare(self) and await super().advance()
 
-    def begin(self, input: Any) -> None:
-        self.plan.check_input(self, input)
+    def begin(self, input: Any, state: Mapping[str, Any] | None = None) -> None:
+        plan = self.plan
+        if state is not None and not plan.has_state:
+            raise plan.no_state()
+        plan.check_input(self, input)
         messages, around = input_messages(input, self.agent.name), agent_around(self.parent)
         trail = (*(around.progress.trail if around else ()), self.agent.name)
         fields = self.fields
@@ -502,12 +552,11 @@ class AgentFrame(GraphFrame):
         self.routes.begin_superstep()
         self.begin_steps()
         self.phase = "route"
-        self.routes.targets = self.plan.first(self)
+        self.routes.targets = plan.first(self)
         self.settle()
         self.scope.mark(self)
-
-    def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:
-        self._refuse_state()
+        if plan.has_state:
+            plan.begin_state(self, input, state or {})
 
     def end(self, ending: Ending) -> list[Send]:
         """End the agent; return what follows, which is either nothing or the hooks that see how it ended."""
@@ -529,14 +578,6 @@ class AgentFrame(GraphFrame):
     def accept(self, request: Request) -> str | None:
         self.plan.check_action(self, request)
         return ACTION
-
-    def requesting(self) -> list[tuple[Task, Request]]:
-        return []  # Of an agent's parallel calls, the first one counts.
-
-    def next_action(self) -> Request | None:
-        """Return the first action requested in the superstep that has ended; any others are dropped."""
-        actions, self.turn.actions = self.turn.actions, []
-        return actions[0] if actions else None
 
     def merge_values(self, values: Mapping[str, Any]) -> None:
         turn, kept = self.turn, dict(self.plan.take_values(self, values))
@@ -597,24 +638,7 @@ class AgentFrame(GraphFrame):
     # Showing
 
     def report(self) -> Report:
-        ending, messages = self.progress.ending or Ending(), Said(self.transcript.whole())
-        state = {
-            "messages": messages,
-            "active": list(self.fields.values["active"]),
-            "values": {
-                key: value for key, value in self._values.items() if not key.startswith("~") or key.startswith(OWN)
-            },
-            "approvals": list(self._approved().values()),
-        }
-        value = None if ending.value is None else value_of(self.agent, ending)
-        return Report(output=ending.output, value=value, messages=messages, state=state)
-
-    def _approved(self) -> dict[str, Any]:
-        """Return what was approved for the session, here and below, by the names of the session values."""
-        found: dict[str, Any] = {}
-        for values in _values_below(self):
-            found.update({key: value for key, value in values.items() if key.startswith(IN_SESSION)})
-        return {key: value for key, value in found.items() if value is not GONE}
+        return self.plan.report(self)
 
     def product(self) -> Any:
         # The value is kept as JSON, since a store may not know its type. See `Agent.convert_product`.
@@ -624,7 +648,7 @@ class AgentFrame(GraphFrame):
     def following(self) -> tuple[str, ...]:
         tasks = self.tasks
         if not tasks:
-            return tuple(dict.fromkeys(node.name for node, _ in self.routes.targets)) if self.routes.targets else ()
+            return self.plan.following(self)
         if len(tasks) > 1:
             tasks = [task for task in tasks if task.status != "done"] or tasks
         calls = self.calls if isinstance(tasks[0].node, CallNode) else ()
@@ -635,54 +659,19 @@ class AgentFrame(GraphFrame):
     # Editing
 
     def abandon(self) -> None:
-        transcript = self.transcript
-        whole = transcript.whole(closing=True)
-        said = [self.entry(message, "") for message in _said_below(self)]
-        transcript.join([*whole[len(transcript.entries) :], *said])
-        super().abandon()
+        self.plan.abandon(self)
 
     def supply(self, state: Mapping[str, Any]) -> None:
-        self._refuse_state()
-
-    def _refuse_state(self) -> NoReturn:
-        raise UsageError(
-            f"'{self.agent.name}' is an agent without a state: pass session values with `values`, which nodes and "
-            "tools below it can read, too."
-        )
+        self.plan.supply(self, state)
 
     def edit(self, values: Mapping[str, Any], as_node: str | None) -> None:
-        if as_node is not None:
-            raise UsageError(f"as_node={as_node!r}: '{self.agent.name}' is an agent, and its nodes cannot be named.")
-        unknown = set(values) - {"messages", "values", "approvals"}
-        if unknown:
-            raise UsageError(
-                f"An agent's state has no '{', '.join(sorted(unknown))}' to edit. It has: messages, values, approvals."
-            )
-        if not isinstance(values.get("values", {}), Mapping):
-            raise UsageError(f"values={values['values']!r}: give a mapping of session values.")
-        self.set_values(values.get("values", {}))
-        if "approvals" in values:
-            self._revoke(values["approvals"])
-        self.scope.mark(self)
-        if "messages" in values:
-            self.transcript.edit_messages(values["messages"])
-
-    def _revoke(self, left: Any) -> None:
-        """Forget what was approved for the session but for what is `left`."""
-        approved = self._approved()
-        kept = cast("list[Any]", left) if isinstance(left, list | tuple) else None
-        if kept is None or any(each not in approved.values() for each in kept):
-            raise UsageError(f"approvals={left!r}: give a list of those in the agent's state that are to stay.")
-        gone = {key for key, value in approved.items() if value not in kept}
-        if gone:
-            self.drop_values(gone.__contains__)
-            self.merge_values(dict.fromkeys(gone, GONE))
+        self.plan.edit(self, values, as_node)
 
     # Supersteps
 
     def task_at(self, segment: str) -> Task | None:
-        if segment == HOOKS:
-            return None  # The frame of the hooks, which is not a task.
+        if segment == self.plan.beside:
+            return None  # The frame of the hooks, or the graph of a graph agent, which is not a task.
         if (task := self.plan.task_at(self, segment)) is not None:
             return task
         node = next((node for node in self.plan.nodes.values() if node.segment == segment), None)
@@ -692,15 +681,6 @@ class AgentFrame(GraphFrame):
             )
         return Task(self, node)
 
-    def is_pausing(self) -> bool:
-        return self.plan.is_pausing(self)
-
-    def stops_before(self, tasks: list[Task]) -> bool:
-        return self.plan.stops_before(self, tasks)
-
-    def children_ended(self, task: Task) -> None:
-        self.plan.children_ended(self, task)
-
     def commit_changes(self, changes: Changes) -> None:
         entries = changes.tails.pop("entries", None)
         super().commit_changes(changes)
@@ -708,11 +688,6 @@ class AgentFrame(GraphFrame):
             self.transcript.extend(entries)
 
     # Agents below
-
-    def member_ended(self, task: Task, child: AgentFrame) -> None:
-        """Record how an agent below this one has ended."""
-        ending = replace(child.progress.ending or Ending(), trail=child.progress.trail)
-        task.writes = [("endings", {child.agent.name: ending}, True)]
 
     def ending_of(self, agent: str) -> Ending:
         """Return how an agent below this one has ended."""
@@ -835,3 +810,23 @@ def _said_below(frame: AgentFrame) -> list[Message]:
             if isinstance(below, AgentFrame) and below.above is frame:
                 found += _said_below(below)
     return found
+
+
+def _approved(frame: AgentFrame) -> dict[str, Any]:
+    """Return what was approved for the session, at an agent and below, by the names of the session values."""
+    found: dict[str, Any] = {}
+    for values in _values_below(frame):
+        found.update({key: value for key, value in values.items() if key.startswith(IN_SESSION)})
+    return {key: value for key, value in found.items() if value is not GONE}
+
+
+def _revoke(frame: AgentFrame, left: Any) -> None:
+    """Forget what was approved for the session but for what is `left`."""
+    approved = _approved(frame)
+    kept = cast("list[Any]", left) if isinstance(left, list | tuple) else None
+    if kept is None or any(each not in approved.values() for each in kept):
+        raise UsageError(f"approvals={left!r}: give a list of those in the agent's state that are to stay.")
+    gone = {key for key, value in approved.items() if value not in kept}
+    if gone:
+        frame.drop_values(gone.__contains__)
+        frame.merge_values(dict.fromkeys(gone, GONE))

@@ -80,7 +80,7 @@ def hand_over(frame: AgentFrame, target: str) -> list[Send]:
 
 def _member(frame: AgentFrame, name: str) -> Node:
     """Return the node of a sub-agent."""
-    return frame.node_named(member_key(name), f"{frame.path};{segment_text('agent', name)}")
+    return frame.plan.node_named(member_key(name), f"{frame.path};{segment_text('agent', name)}")
 
 
 class HandoffPlan(AgentPlan):

@@ -76,7 +76,7 @@ class MemberNode(ProgramNode):
         return None
 
     def set_result(self, task: Any, child: Any) -> None:
-        task.graph.member_ended(task, child)
+        task.graph.plan.member_ended(task, child)
 
     def forgive(self, task: Any, child: Any, error: Exception) -> bool:
         return task.graph.plan.member_failed(task.graph, task, child, error)

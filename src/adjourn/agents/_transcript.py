@@ -91,6 +91,14 @@ class View:
             self._read[number] = len(entries)
         return self.messages
 
+    def last_prompt(self, sources: Sequence[list[TranscriptEntry]]) -> Message | None:
+        """Return the most recent prompt: from the user, the agent's caller, or an agent above that prompts it."""
+        for entries in reversed(sources):
+            for entry in reversed(entries):
+                if entry.message is not None and entry.message.role == "user" and entry.author in self.prompters:
+                    return entry.message
+        return None
+
     def _has_grown_before_the_end(self, sources: Sequence[list[TranscriptEntry]]) -> bool:
         """Return whether a list has new entries that come before some that were read."""
         new = [len(entries) > read for entries, read in zip(sources, self._read, strict=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from msgspec.structs import replace
 
@@ -89,7 +89,7 @@ class CustomPlan(HandoffPlan):
         if seen is None:
             task.keep(SEEN, count, optional=True)
         messages = tuple(said[:count])
-        prompt = frame.last_prompt()
+        prompt = frame.view.last_prompt(frame.transcript.sources)
         given = AgentInput(messages=messages, text="" if prompt is None else prompt.text, message=prompt)
         if not context.was_interrupted or not self.agent.steers_resume:
             return self.agent.run(given, context)
@@ -110,7 +110,7 @@ class CustomPlan(HandoffPlan):
 
     def after_code(self, frame: AgentFrame) -> list[Send]:
         """End the agent when its code has returned."""
-        action, output = frame.next_action(), self._last_text(frame)
+        action, output = frame.turn.next_action(), self._last_text(frame)
         if action is None:
             return frame.end(Ending(output=output))
         if action.name == "exit":
@@ -175,9 +175,6 @@ class Agent(AgentConfig[Deps_contra, Out_co]):
     that it has already yielded are not emitted again. An agent holds no data of any run.
     """
 
-    frame_type: ClassVar[type[AgentFrame]] = AgentFrame
-    """The type of the frame that runs it."""
-
     if not TYPE_CHECKING:
 
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -201,7 +198,7 @@ class Agent(AgentConfig[Deps_contra, Out_co]):
 
     def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> AgentFrame:
         """Return a frame for this agent, restored from its stored image if there is one."""
-        frame = self.frame_type(self, self.plan, scope, parent, segment)
+        frame = AgentFrame(self, self.plan, scope, parent, segment)
         if image is None:
             return frame
         if not isinstance(image, GraphImage):

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast
+from functools import partial
+from typing import Any, cast
 
 from adjourn._checks import check_middleware
 from adjourn._engine.program import Report
@@ -16,14 +17,14 @@ from adjourn._habits import checks_options
 from adjourn._values import codec
 from adjourn.errors import UsageError
 from adjourn.events import BreakLoop, Exit, Transfer
-from adjourn.graph._frame import GraphFrame, Task
+from adjourn.graph._frame import GraphFrame
 from adjourn.graph._node import Plan, Send
 from adjourn.graph.commands import Overwrite
 from adjourn.graph.compiled import CompiledGraph
 from adjourn.graph.nodes.agent import ShowsGraph
 from adjourn.messages import Message
 
-from ._config import AgentConfig, AgentInput, input_messages
+from ._config import AgentInput, input_messages
 from ._frame import AgentFrame, AgentPlan
 from ._graph_mapping import FromState, GraphMapping, ToState, newest
 from ._handoff import check_target, giver
@@ -34,7 +35,17 @@ INNER = "~"
 
 
 class GraphAgentPlan(AgentPlan):
-    """The plan of a graph agent: it has no steps itself."""
+    """The plan of a graph agent: its graph has a separate frame below it, which is kept when a turn has ended.
+
+    It has no steps itself, so its own frame never has tasks.
+    """
+
+    has_state = True
+    beside = INNER
+
+    def __init__(self, agent: GraphAgent) -> None:
+        super().__init__(agent)
+        self._agent = agent
 
     def first(self, frame: AgentFrame) -> list[Send]:
         return []
@@ -44,146 +55,100 @@ class GraphAgentPlan(AgentPlan):
             back = giver(frame)
             check_target([] if back is None else [back.agent], action.arguments["target"])
 
+    def take_values(self, frame: AgentFrame, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        kept = dict(values)
+        if (action := kept.pop(ACTION, None)) is not None:
+            # The graph goes on by its edges; what was requested is done when it has ended.
+            frame.set_progress(requested=_ending(Request(**action)))
+        return kept
+
+    def open_graph(self, frame: AgentFrame, image: Image | None) -> GraphFrame:
+        """Return the frame of an agent's graph, restored from its stored image if there is one."""
+        return self._agent.graph.open_as(InnerFrame, frame.scope, frame, INNER, image)
+
+    def begin_state(self, frame: AgentFrame, input: Any, state: Mapping[str, Any]) -> None:
+        inner, initial = _graph(frame), cast("Mapping[str, Any]", {})
+        if inner is None:
+            inner = frame.beside = self.open_graph(frame, None)
+            initial = self._first_state(frame)
+        inner.begin_from(initial, state, self._agent.mapping.state_for(self._given(frame, input)))
+        frame.scope.mark(inner)
+
+    def _given(self, frame: AgentFrame, input: Any) -> AgentInput:
+        """Return what the agent was given: the conversation, and what the user has said since the last answer."""
+        prompt = frame.view.last_prompt(frame.transcript.sources)
+        message = newest(input_messages(input, self.name)) or (None if prompt is None else newest([prompt]))
+        messages = tuple(frame.seen())
+        return AgentInput(messages=messages, text="" if message is None else message.text, message=message)
+
+    def _first_state(self, frame: AgentFrame) -> Mapping[str, Any]:
+        """Return the state that the graph starts from in a new frame."""
+        kept = None if frame.above is None else _top(frame).fields.values.get("states", {}).get(self.name)
+        if kept is None:
+            return self._agent.initial_state
+        known = self._agent.graph.schema
+        return {name: Overwrite(value) for name, value in kept.items() if name in known.channels or known.extra}
+
+    async def prepare(self, frame: AgentFrame) -> bool:
+        if frame.progress.ending is None:
+            inner = _graph(frame)
+            if inner is None or not await inner.advance():
+                return False
+            self._finish(frame, inner)
+        return True
+
+    def _finish(self, frame: AgentFrame, inner: GraphFrame) -> None:
+        """End the agent: say what the graph came to, unless it hands back, and do what its nodes requested."""
+        requested = frame.progress.requested or Ending()
+        said = self._agent.mapping.answer_of(inner.report().state) if requested.action != "transfer" else None
+        output = requested.output or ("" if said is None else said.text)
+        _emit_action(frame, requested)
+        frame.end(Ending(output=output, action=requested.action, target=requested.target))
+        if frame.above is not None:
+            _keep_state(_top(frame), self.name, inner.fields.share())
+        if said is not None:
+            frame.transcript.extend([frame.entry(said)])
+
+    # What people see and change
+
+    def report(self, frame: AgentFrame) -> Report:
+        inner, own = _graph(frame), super().report(frame)
+        if inner is None:
+            return own
+        found = inner.report()
+        # Below another frame, it takes part in a conversation other than that of its graph.
+        messages = _messages(inner) if frame.parent is None else None
+        return Report(output=own.output, state=found.state, fields=found.fields, messages=messages or own.messages)
+
+    def following(self, frame: AgentFrame) -> tuple[str, ...]:
+        inner = _graph(frame)
+        return () if inner is None else inner.following()
+
+    def abandon(self, frame: AgentFrame) -> None:
+        if (inner := _graph(frame)) is not None:
+            inner.abandon()
+        frame.set_progress(ending=Ending())
+
+    def supply(self, frame: AgentFrame, state: Mapping[str, Any]) -> None:
+        if (inner := _graph(frame)) is not None:
+            inner.supply(state)
+
+    def edit(self, frame: AgentFrame, values: Mapping[str, Any], as_node: str | None) -> None:
+        inner = _graph(frame)
+        if inner is None:
+            raise UsageError(f"GraphAgent '{self.name}' has no state yet. Run it first.")
+        inner.edit(values, as_node)
+        if as_node is not None:
+            frame.set_progress(ending=None)
+
 
 class InnerFrame(GraphFrame):
     """The graph of a graph agent: the session values that its nodes write are the agent's."""
 
     def merge_values(self, values: Mapping[str, Any]) -> None:
-        agent = cast("GraphAgentFrame", self.parent)
+        agent = cast("AgentFrame", self.parent)
         agent.merge_values(values)
         agent.scope.mark(agent)
-
-
-class GraphAgentFrame(AgentFrame):
-    """A running graph agent: its graph has a separate frame below it, which is kept when a turn has ended."""
-
-    agent: GraphAgent
-    around_nodes: tuple[Any, ...]
-    beside: Frame | None
-
-    def __init__(self, agent: AgentConfig, plan: Plan, scope: Scope, parent: Frame | None, segment: str) -> None:
-        super().__init__(agent, plan, scope, parent, segment)
-        self.around_nodes = self.agent.middleware
-
-    def task_at(self, segment: str) -> Task | None:
-        return None if segment == INNER else super().task_at(segment)
-
-    def merge_values(self, values: Mapping[str, Any]) -> None:
-        kept = dict(values)
-        if (action := kept.pop(ACTION, None)) is not None:
-            # The graph goes on by its edges; what was requested is done when it has ended.
-            self.set_progress(requested=_ending(Request(**action)))
-        if kept:
-            super().merge_values(kept)
-
-    def begin(self, input: Any) -> None:
-        self._begin(input, {})
-
-    def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:
-        self._begin(input, state)
-
-    def _begin(self, input: Any, state: Mapping[str, Any]) -> None:
-        inner, initial = self.bind_inner(), cast("Mapping[str, Any]", {})
-        if inner is None:
-            inner = self.beside = self._open(None)
-            initial = self._first_state()
-        super().begin(input)
-        inner.begin_from(initial, state, self.agent.mapping.state_for(self._given(input)))
-        self.scope.mark(inner)
-
-    def _given(self, input: Any) -> AgentInput:
-        """Return what the agent was given: the conversation, and what the user has said since the last answer."""
-        prompt = self.last_prompt()
-        message = newest(input_messages(input, self.agent.name)) or (None if prompt is None else newest([prompt]))
-        messages = tuple(self.seen())
-        return AgentInput(messages=messages, text="" if message is None else message.text, message=message)
-
-    def _open(self, image: Image | None) -> GraphFrame:
-        return self.agent.graph.open_as(InnerFrame, self.scope, self, INNER, image)
-
-    def _first_state(self) -> Mapping[str, Any]:
-        """Return the state that the graph starts from in a new frame."""
-        kept = None if self.above is None else _top(self).fields.values.get("states", {}).get(self.agent.name)
-        if kept is None:
-            return self.agent.initial_state
-        known = self.agent.graph.schema
-        return {name: Overwrite(value) for name, value in kept.items() if name in known.channels or known.extra}
-
-    def bind_inner(self) -> GraphFrame | None:
-        """Return the graph's frame, restored from its stored image if it is dormant."""
-        if self.beside is None:
-            dormant = self.scope.dormant
-            if INNER in dormant.below(self.path):
-                self.beside = dormant.reopen(self.path, INNER, self._open)
-        return cast("GraphFrame | None", self.beside)
-
-    def bind_dormant(self) -> None:
-        self.bind_inner()
-
-    async def advance(self) -> bool:
-        inner = self.bind_inner()
-        if inner is None or self.progress.ending is not None:
-            return self.progress.ending is not None
-        if not await inner.advance():
-            return False
-        self._finish(inner)
-        return True
-
-    def _finish(self, inner: GraphFrame) -> None:
-        """End the agent: say what the graph came to, unless it hands back, and do what its nodes requested."""
-        requested = self.progress.requested or Ending()
-        said = self._answer(inner) if requested.action != "transfer" else None
-        output = requested.output or ("" if said is None else said.text)
-        self._emit_action(requested)
-        self.end(Ending(output=output, action=requested.action, target=requested.target))
-        if self.above is not None:
-            _keep_state(_top(self), self.agent.name, inner.fields.share())
-        if said is not None:
-            self.transcript.extend([self.entry(said)])
-
-    def _answer(self, inner: GraphFrame) -> Message | None:
-        return self.agent.mapping.answer_of(inner.report().state)
-
-    def _emit_action(self, requested: Ending) -> None:
-        match requested.action:
-            case "transfer":
-                self.emit(Transfer(address=self.address, target=requested.target))
-            case "exit":
-                self.emit(Exit(address=self.address, result=requested.output))
-            case "break_loop":
-                self.emit(BreakLoop(address=self.address))
-            case _:
-                pass
-
-    def report(self) -> Report:
-        inner, own = self.bind_inner(), super().report()
-        if inner is None:
-            return own
-        found = inner.report()
-        # Below another frame, it takes part in a conversation other than that of its graph.
-        messages = _messages(inner) if self.parent is None else None
-        return Report(output=own.output, state=found.state, fields=found.fields, messages=messages or own.messages)
-
-    def following(self) -> tuple[str, ...]:
-        inner = self.bind_inner()
-        return () if inner is None else inner.following()
-
-    def supply(self, state: Mapping[str, Any]) -> None:
-        if (inner := self.bind_inner()) is not None:
-            inner.supply(state)
-
-    def edit(self, values: Mapping[str, Any], as_node: str | None) -> None:
-        inner = self.bind_inner()
-        if inner is None:
-            raise UsageError(f"GraphAgent '{self.agent.name}' has no state yet. Run it first.")
-        inner.edit(values, as_node)
-        if as_node is not None:
-            self.set_progress(ending=None)
-
-    def abandon(self) -> None:
-        if (inner := self.bind_inner()) is not None:
-            inner.abandon()
-        self.set_progress(ending=Ending())
 
 
 class GraphAgent(Agent, ShowsGraph):
@@ -206,8 +171,6 @@ class GraphAgent(Agent, ShowsGraph):
         `last_response` by default.
     middleware: what surrounds the calls of its LLM and tools nodes, including those of subgraphs.
     """
-
-    frame_type: ClassVar[type[AgentFrame]] = GraphAgentFrame
 
     @checks_options
     def __init__(
@@ -240,6 +203,14 @@ class GraphAgent(Agent, ShowsGraph):
     def make_plan(self) -> AgentPlan:
         return GraphAgentPlan(self)
 
+    def open(self, scope: Scope, parent: Frame | None, segment: str, image: Image | None) -> AgentFrame:
+        frame = super().open(scope, parent, segment, image)
+        frame.around_nodes = self.middleware
+        if INNER in scope.dormant.below(frame.path):
+            plan = cast("GraphAgentPlan", self.plan)
+            frame.beside = scope.dormant.reopen(frame.path, INNER, partial(plan.open_graph, frame))
+        return frame
+
 
 def _checked(name: str, graph: CompiledGraph, state: object) -> dict[str, Any]:
     if not isinstance(state, Mapping | None):
@@ -252,6 +223,23 @@ def _checked(name: str, graph: CompiledGraph, state: object) -> dict[str, Any]:
             f"It has: {', '.join(graph.schema.channels)}."
         )
     return fields
+
+
+def _graph(frame: AgentFrame) -> GraphFrame | None:
+    """Return the frame of an agent's graph, which it has from its first turn on."""
+    return cast("GraphFrame | None", frame.beside)
+
+
+def _emit_action(frame: AgentFrame, requested: Ending) -> None:
+    match requested.action:
+        case "transfer":
+            frame.emit(Transfer(address=frame.address, target=requested.target))
+        case "exit":
+            frame.emit(Exit(address=frame.address, result=requested.output))
+        case "break_loop":
+            frame.emit(BreakLoop(address=frame.address))
+        case _:
+            pass
 
 
 def _top(frame: AgentFrame) -> AgentFrame:

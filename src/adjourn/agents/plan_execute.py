@@ -75,7 +75,7 @@ class _Steps(AgentPlan):
         self.replanner = self.add_member(agent.replanner, self.after_replanning)
 
     def first(self, frame: AgentFrame) -> list[Send]:
-        prompt = frame.last_prompt()
+        prompt = frame.view.last_prompt(frame.transcript.sources)
         self._keep(frame, _Work(goal="" if prompt is None else prompt.text))
         return self._ask(frame, self.planner, self._options.prompts.plan)
 

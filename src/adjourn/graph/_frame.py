@@ -18,18 +18,16 @@ from adjourn._engine.execution import PAUSED, execute, execute_inline
 from adjourn._engine.frame import Running, UserFrame
 from adjourn._engine.memos import Key, Memo
 from adjourn._engine.program import ProgramFrame, Report
-from adjourn._engine.questions import new_question
 from adjourn._engine.record import GraphImage, Image, Question, UserImage
 from adjourn._engine.retry import attempted
 from adjourn._engine.scope import ACTION, TURN, Audience, Frame, Request, RunCancelled, Scope
-from adjourn._engine.values import adopt_value, decoded, lift_values, lower_values, value_or
+from adjourn._engine.values import adopt_value, lift_values, lower_values, value_or
 from adjourn._text import a_type
 from adjourn._values import codec
 from adjourn.errors import (
     AdjournError,
     CheckpointCorrupt,
     Conflict,
-    InterruptsDisabled,
     MaxStepsExceeded,
     NodeTimeout,
     ProgramChanged,
@@ -45,14 +43,14 @@ from adjourn.events import NodeEnd, NodeStart
 from adjourn.messages import Message
 from adjourn.middleware.hooks import Middleware, having
 
-from ._breakpoints import answer_schema, given_fields, prompt_at
+from ._breakpoints import pauses_at_breakpoint
 from ._cache import CachedResult, CacheKey
 from ._channels import EDIT, INPUT, Changes, Channel, MessageIds, MessagesChannel
 from ._fields import Fields, decode_field
 from ._node import Condition, Node, Overlay, Plan, Send
 from ._results import Writes, adopted, fan_out, listed, messages_in, nodes_named, returned_update
 from ._routes import Routes, encode_write, lift_overlay, lower_overlay, parsed_segment
-from .commands import END, Cache, Command, Overwrite
+from .commands import Cache, Command, Overwrite
 from .state import Snapshot, attributes, read
 
 HANDLED: Final = object()
@@ -165,7 +163,7 @@ class Task(UserFrame):
         self.node.bind_dormant(self)
 
     def children_ended(self) -> None:
-        self.graph.children_ended(self)
+        self.graph.plan.children_ended(self.graph, self)
 
     def check_answer(self, question: Question) -> None:
         super().check_answer(question)
@@ -251,7 +249,7 @@ class Task(UserFrame):
             self._emit_start()
         started = time.perf_counter() if is_heard else 0.0
         try:
-            if scope.cancellation.mode is not None and graph.stops_before([self]):
+            if scope.cancellation.mode is not None and graph.plan.stops_before(graph, [self]):
                 raise RunCancelled
             is_plain = node.is_plain and scope.slots is None and not graph.node_hooks
             result = await (node.run(self) if is_plain else self._attempts())
@@ -368,12 +366,12 @@ class Task(UserFrame):
         self.overlay = self.seen = lift_overlay(value_or(image.overlay, None))
         self.writes = [(name, decode_field(name, raw), False) for name, raw in value_or(image.writes, [])]
         goto = value_or(image.goto, None)
-        self.goto = None if goto is None else [self.graph.node_named(name, self.path) for name in goto]
+        self.goto = None if goto is None else [self.graph.plan.node_named(name, self.path) for name in goto]
         sends = value_or(image.sends, None)
         self.sends = (
             None
             if sends is None
-            else [(self.graph.node_named(name, self.path), lift_overlay(over)) for name, over in sends]
+            else [(self.graph.plan.node_named(name, self.path), lift_overlay(over)) for name, over in sends]
         )
 
 
@@ -430,7 +428,7 @@ class Routing(UserFrame):
 
     def restore(self, image: UserImage) -> None:
         super().restore(image)
-        self.targets = [self.graph.node_named(name, self.path) for name in value_or(image.goto, [])]
+        self.targets = [self.graph.plan.node_named(name, self.path) for name in value_or(image.goto, [])]
 
 
 def read_input(plan: Plan, input: Any) -> Mapping[str, Any]:
@@ -527,11 +525,9 @@ class GraphFrame(ProgramFrame):
 
     # Input and output
 
-    def begin(self, input: Any) -> None:
-        self.begin_from(read_input(self.plan, input))
-
-    def begin_with(self, input: Any, state: Mapping[str, Any]) -> None:
-        self.begin_from(state, read_input(self.plan, input))
+    def begin(self, input: Any, state: Mapping[str, Any] | None = None) -> None:
+        given = read_input(self.plan, input)
+        self.begin_from(*((given,) if state is None else (state, given)))
 
     def begin_from(self, *updates: Mapping[str, Any]) -> None:
         """Begin a turn with these updates of the state, one after the other."""
@@ -618,9 +614,9 @@ class GraphFrame(ProgramFrame):
                 if self.routes.finished and not await self._decide():
                     return False
                 self.settle()
-                if scope.has_boundaries and self.tasks and not self.is_pausing():
+                if scope.has_boundaries and self.tasks and not plan.is_pausing(self):
                     await scope.log.boundary("step", self, self.step, self.following)
-            if plan.has_breakpoints and self._pauses_at_breakpoint():
+            if plan.has_breakpoints and pauses_at_breakpoint(self):
                 return False
             tasks = self.tasks
             if not tasks:
@@ -650,12 +646,8 @@ class GraphFrame(ProgramFrame):
         """Stop before the next superstep if the limit is reached or the run is cancelled."""
         if self.count >= limit:
             raise MaxStepsExceeded(self.plan.name, limit)
-        if self.stops_before(self.tasks):
+        if self.plan.stops_before(self, self.tasks):
             raise RunCancelled
-
-    def stops_before(self, tasks: list[Task]) -> bool:
-        """Return whether cancelling the run stops this graph before these tasks."""
-        return True
 
     async def _run_together(self, tasks: list[Task]) -> None:
         ready = [task for task in tasks if task.status in ("pending", "failed")]
@@ -687,8 +679,8 @@ class GraphFrame(ProgramFrame):
         """Apply the writes of all tasks to the state in task order, or none of them."""
         fields, schema, several = self.fields, self.plan.schema, len(tasks) > 1
         changes = Changes(fields.values, self.ids)
-        if several:
-            _check_requests(self.requesting())
+        if several and self.plan.acts_once:
+            _check_requests(tasks)
         for task in tasks:
             writer = task.label if several else task.node.name
             if task.cache_key is not None:
@@ -802,49 +794,6 @@ class GraphFrame(ProgramFrame):
                 routing.drop()
         self.routings = []
 
-    # Breakpoints
-
-    def is_pausing(self) -> bool:
-        """Return whether the graph pauses next: then the record of the pause also serves as that of the boundary."""
-        return self.plan.has_breakpoints and not self.questions and any(self._breakpoints())
-
-    def _pauses_at_breakpoint(self) -> bool:
-        """Ask whether to continue if there is a breakpoint here; return False once the graph may continue."""
-        if self.questions:
-            return not self._may_continue(self.questions[0])
-        before, after = self._breakpoints()
-        if not before and not after:
-            return False
-        scope, plan = self.scope, self.plan
-        if not scope.interrupts:
-            raise InterruptsDisabled(self.address)
-        state = {name: codec.copy(value) for name, value in self.fields.values.items()}
-        info = {"nodes": [*after, *before], "before": before, "after": after, "state": state}
-        prompt, schema = prompt_at(plan, before, after), answer_schema(plan.schema)
-        question = new_question(scope, info, reason="static", prompt=prompt, schema=schema)
-        self.questions = [question]
-        scope.ask(self, question, self.address)
-        return True
-
-    def _breakpoints(self) -> tuple[list[str], list[str]]:
-        """Return the nodes before which and the nodes after which the graph must pause here."""
-        waiting = [task for task in self.tasks if task.status != "done"]
-        before = [task.node.name for task in waiting if task.node.options.interrupt_before]
-        return list(dict.fromkeys(before)), list(dict.fromkeys(self.routes.ended))
-
-    def _may_continue(self, question: Question) -> bool:
-        if question.is_open:
-            return False
-        answer: Mapping[str, Any] = {}
-        if not question.void:
-            answer = given_fields(self.plan.schema, decoded(question.value))
-        if answer:
-            # This is repeated after a crash; overwriting a second time changes nothing.
-            self.edit({name: Overwrite(value) for name, value in answer.items()}, None)
-            question.void = True
-            self.scope.questions.changed[question.id] = question
-        return True
-
     # From one superstep to the next
 
     def depart(self, node: Node) -> None:
@@ -913,23 +862,17 @@ class GraphFrame(ProgramFrame):
             self._values[key] = self.values_new[key] = adopt_value(key, value)
         self.scope.mark(self)
 
-    def requesting(self) -> list[tuple[Task, Request]]:
-        """Return the tasks that request something of the agent which runs this graph, and what: it does one thing."""
-        return [(task, Request(**left[ACTION])) for task in self.tasks if (left := task.written) and ACTION in left]
-
-    def children_ended(self, task: Task) -> None:
-        """Take what ended children have left with a task before it ends itself; by default, nothing."""
-
     def merge_values(self, values: Mapping[str, Any]) -> None:
         """Merge the session values that a finished task wrote."""
         self._values.update(values)
         self.values_new.update(values)
 
     def abandon(self) -> None:
-        self._drop_superstep()
+        self.drop_superstep()
         self.routes.begin()
 
-    def _drop_superstep(self) -> None:
+    def drop_superstep(self) -> None:
+        """Give up the tasks and conditions that are under way, and everything below."""
         for frame in self.live_children():
             frame.close()
         self.scope.forget_below(self.path)
@@ -980,7 +923,7 @@ class GraphFrame(ProgramFrame):
         elif {task.node for task in self.tasks} > {node}:
             self._finish_by_hand(node)
         else:
-            self._drop_superstep()
+            self.drop_superstep()
             self.depart(node)
 
     def _decide_again(self, node: Node) -> None:
@@ -1054,7 +997,7 @@ class GraphFrame(ProgramFrame):
             self.scope.questions.askers[self.path] = self
         self.scope.note_bound(self)
         self._values = lift_values(image.values)
-        self.routes.restore(image, lambda name: self.node_named(name, self.path))
+        self.routes.restore(image, lambda name: self.plan.node_named(name, self.path))
         self.routes_stored = True
         pieces = self.scope.dormant.pieces.pop(self.path, {})
         types = value_or(image.types, {})
@@ -1064,19 +1007,6 @@ class GraphFrame(ProgramFrame):
         self._restore_routings()
         self.routes.check_joins(self.address, under_way=bool(self.tasks) or self.phase == "route")
         self.routes.leave_undecided()
-
-    def node_named(self, name: str, path: str) -> Node:
-        """Return the node that the stored frame at `path` names.
-
-        Raises:
-            ProgramChanged: the graph no longer has it.
-        """
-        node = self.plan.nodes.get(name)
-        if node is None:
-            raise ProgramChanged(
-                address_of(path), f"the graph has no node '{name}' any more" if name != END else "it names the end"
-            )
-        return node
 
     def _restore_tasks(self) -> None:
         for segment in list(self.scope.dormant.below(self.path)):
@@ -1088,7 +1018,7 @@ class GraphFrame(ProgramFrame):
     def task_at(self, segment: str) -> Task | None:
         """Return the task at a segment below this graph, or None if the segment is not that of a task."""
         kind, name, number = parsed_segment(segment)
-        return Task(self, self.node_named(name, f"{self.path};{segment}"), number) if kind == "node" else None
+        return Task(self, self.plan.node_named(name, f"{self.path};{segment}"), number) if kind == "node" else None
 
     def _restore_task(self, segment: str, task: Task) -> None:
         image = self.scope.dormant.bind(self.path, segment)
@@ -1147,8 +1077,9 @@ def _raise_failure(tasks: list[Task]) -> None:
     raise cancelled or error
 
 
-def _check_requests(requesting: list[tuple[Task, Request]]) -> None:
-    """Refuse that tasks of one superstep request different endings of an agent."""
+def _check_requests(tasks: list[Task]) -> None:
+    """Refuse that tasks of one superstep request different endings of the agent that runs the graph."""
+    requesting = [(task, Request(**left[ACTION])) for task in tasks if (left := task.written) and ACTION in left]
     for task, request in requesting[1:]:
         first, other = requesting[0]
         if request != other:

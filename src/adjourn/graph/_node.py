@@ -9,10 +9,10 @@ import copy
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, Literal, Self
 
-from adjourn._engine.address import segment_text
+from adjourn._engine.address import address_of, segment_text
 from adjourn._engine.record import Question
 from adjourn._engine.retry import Retry
-from adjourn.errors import NodeNotFound
+from adjourn.errors import NodeNotFound, ProgramChanged
 from adjourn.middleware.hooks import Last, Middleware
 
 from ._cache import ResultCache
@@ -189,6 +189,8 @@ class Plan:
     """Whether middleware wraps its nodes; the steps of an agent are not wrapped."""
     middleware: tuple[Any, ...] = ()  # Any: middleware need not subclass ours
     """What surrounds everything that runs in it, wherever it runs."""
+    acts_once: bool = True
+    """Whether what tasks of one superstep request of the agent that runs them must be the same."""
 
     def __init__(
         self,
@@ -222,6 +224,32 @@ class Plan:
         if node is None:
             raise NodeNotFound(name, by=by, known=(*self.nodes, END), keys=keys, ends=ends)
         return node
+
+    def node_named(self, name: str, path: str) -> Node:
+        """Return the node that the stored frame at `path` names.
+
+        Raises:
+            ProgramChanged: the graph no longer has it.
+        """
+        node = self.nodes.get(name)
+        if node is None:
+            raise ProgramChanged(
+                address_of(path), f"the graph has no node '{name}' any more" if name != END else "it names the end"
+            )
+        return node
+
+    # What depends on the kind of program; frames and tasks are above this module
+
+    def is_pausing(self, frame: Any) -> bool:
+        """Return whether the frame asks next: then the record of the pause also serves as that of the boundary."""
+        return False
+
+    def stops_before(self, frame: Any, tasks: list[Any]) -> bool:
+        """Return whether cancelling the run stops a frame before these tasks."""
+        return True
+
+    def children_ended(self, frame: Any, task: Any) -> None:
+        """Take what ended children have left with a task before it ends itself."""
 
     def run_wrapped(self, task: Any, hooks: tuple[Middleware, ...]) -> Awaitable[Any]:
         """Make one attempt at a task inside these hooks."""

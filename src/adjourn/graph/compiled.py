@@ -19,6 +19,7 @@ from adjourn.middleware.hooks import Middleware
 from adjourn.runner import Options, Runner, TurnOptions
 from adjourn.sessions._sync import sync_twin
 
+from ._breakpoints import breakpoints
 from ._frame import GraphFrame, Task, read_input
 from ._node import Plan
 from ._wrapping import run_wrapped
@@ -78,6 +79,10 @@ class CompiledGraph(Plan, Runner[Any, None, State_co], Program[Any, None, State_
         with Reading(scope.session_id):
             frame.restore(image)
         return frame
+
+    def is_pausing(self, frame: GraphFrame) -> bool:
+        """Return whether the graph pauses next at a breakpoint."""
+        return self.has_breakpoints and not frame.questions and any(breakpoints(frame))
 
     def run_wrapped(self, task: Task, hooks: tuple[Middleware, ...]) -> Awaitable[Any]:
         """Make one attempt at a task inside these hooks."""

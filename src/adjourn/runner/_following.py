@@ -21,11 +21,12 @@ from adjourn.sessions._fork import cancel
 from adjourn.sessions._status import owner_of
 from adjourn.stores.kit import Cancel, GetHead
 from adjourn.stores.protocol import Store
-from adjourn.stores.types import Head, SessionRef
+from adjourn.stores.types import SessionRef
 
 from ._driving import stored_result
-from ._editing import Editor
-from ._live import TRIES, LiveSessions
+from ._editing import Change
+from ._live import LiveSession, LiveSessions
+from ._opening import Call, Claiming, SessionOpener
 from ._reader import Reader, Watched, logged
 from .result import RunResult
 
@@ -39,12 +40,50 @@ def check_mode(mode: str) -> None:
         raise UsageError(f"cancel(mode={mode!r}): use one of {', '.join(MODES)}.")
 
 
+class Stop(Change):
+    """Cancel a session that no process runs, or ask its owner to; its questions stay open."""
+
+    needs_it_free = False  # An owner that came since is asked.
+    source = "cancel"
+    status = "cancelled"
+    has_stopped: bool = False
+    """Whether there was anything to stop."""
+
+    def __init__(self, opener: SessionOpener, ref: SessionRef, mode: CancelMode) -> None:
+        super().__init__(opener, Call(ref=ref))
+        self._mode: CancelMode = mode
+
+    async def find(self) -> LiveSession | None:
+        head = await self.settings.store.read(GetHead(self.call.ref))
+        if head is None:
+            raise CheckpointNotFound(self.call.ref.id)
+        self.has_stopped = head.status not in ("done", "cancelled") and bool(head.checkpoint)
+        if not self.has_stopped or (owner_of(head) and await self.settings.store.write(Cancel(head.ref, self._mode))):
+            return None
+        try:
+            live = await self.sessions.load(head.ref)
+        except ProgramChanged:  # What it was is enough to stop it: its program may be gone for good.
+            try:
+                return await cancel(self.settings, head.ref)
+            except SessionBusy as busy:
+                raise Conflict(head.session, "it has moved on") from busy
+        if live.log.tail.head != head.checkpoint:
+            raise Conflict(head.session, "it has moved on")
+        return live
+
+    async def make(self, live: LiveSession, *, is_kept: bool) -> Claiming:
+        return Claiming("cancel")
+
+    async def missed(self, error: Conflict | SessionBusy) -> None:
+        return
+
+
 class RunFollower:
     """The runs of a runner's sessions, as stored."""
 
-    def __init__(self, sessions: LiveSessions, editor: Editor) -> None:
-        self.sessions = sessions
-        self._editor = editor
+    def __init__(self, opener: SessionOpener) -> None:
+        self.sessions: LiveSessions = opener.sessions
+        self._opener = opener
 
     @property
     def _store(self) -> Store:
@@ -82,32 +121,6 @@ class RunFollower:
         if live is not None:
             live.scope.loop.call_soon_threadsafe(live.cut, mode)
             return True
-        for _ in range(TRIES):
-            head = await self._store.read(GetHead(ref))
-            if head is None:
-                raise CheckpointNotFound(ref.id)
-            if head.status in ("done", "cancelled") or not head.checkpoint:
-                return False
-            if await self._stopped(head, mode):
-                return True
-        raise Conflict(ref.id, "others keep writing it")
-
-    async def _stopped(self, head: Head, mode: CancelMode) -> bool:
-        """Return whether its owner could be asked to stop, or it could be stopped here; if not, it has moved on."""
-        if owner_of(head) is not None:
-            return await self._store.write(Cancel(head.ref, mode))
-        try:
-            found = await self.sessions.load(head.ref)
-        except ProgramChanged:  # What it was is enough to stop it: its program may be gone for good.
-            found = None
-        if found is not None and found.log.tail.head != head.checkpoint:
-            return False
-        try:
-            if found is None:
-                await cancel(self.sessions.settings, head.ref)
-            else:
-                await self._editor.stop(found)
-        except (Conflict, SessionBusy):
-            return False
-        self.sessions.pop(head.ref)
-        return True
+        move = Stop(self._opener, ref, mode)
+        await self._opener.open(move, None)
+        return move.has_stopped

@@ -149,7 +149,7 @@ class Resume(Move):
             raise SessionBusy(error.session_id, error.owner_id, error.expires, self._needs) from None
         raise error
 
-    def made(self, live: LiveSession, claimed: Claimed) -> None:
+    async def made(self, live: LiveSession, claimed: Claimed) -> None:
         note(logging.INFO, "resumed", live.scope.session_id, claimed.checkpoint, answers=self._taken)
 
     async def _answered(self, live: LiveSession, *, is_kept: bool) -> tuple[Answer, ...]:
@@ -215,11 +215,12 @@ class Recover(Move):
         live = await self.sessions.find(self.call.ref)
         if live is None or (live.status == "done" and live.head is not None and live.head.inputs):
             return None  # The next turn of its queue is due.
+        if self._only_due and live.status in ("failed", "cancelled") and not live.answers:
+            check_not_running(live)
+            raise UnfinishedRun(self.call.ref.id, live.status)  # A caller who wants it to go on says so.
         return live
 
     async def make(self, live: LiveSession, *, is_kept: bool) -> Claiming | None:
-        if self._only_due and live.status in ("failed", "cancelled") and not live.answers:
-            raise UnfinishedRun(self.call.ref.id, live.status)  # A caller who wants it to go on says so.
         live.answers += await expire(self.settings.store, live, self.settings.clock())
         waits_for_people = live.status == "waiting" and live.scope.questions.open and not live.answers
         if live.status == "done" or waits_for_people:
@@ -230,7 +231,7 @@ class Recover(Move):
         take_up(self.opener, live)
         return Claiming(None)
 
-    def made(self, live: LiveSession, claimed: Claimed) -> None:
+    async def made(self, live: LiveSession, claimed: Claimed) -> None:
         note(logging.INFO, "recovered", live.scope.session_id, claimed.checkpoint, after=live.status)
 
 
@@ -289,7 +290,7 @@ class NextInput(Move):
             raise InputRefused(live.scope.session_id, self._queued.id, str(error)) from error
         return Claiming("input")
 
-    def made(self, live: LiveSession, claimed: Claimed) -> None:
+    async def made(self, live: LiveSession, claimed: Claimed) -> None:
         note(logging.INFO, "begun", live.scope.session_id, claimed.checkpoint, input=self._queued.id)
 
 
@@ -321,7 +322,7 @@ class Travel(Move):
         scope.reopen_approvals()
         return Claiming("fork")
 
-    def made(self, live: LiveSession, claimed: Claimed) -> None:
+    async def made(self, live: LiveSession, claimed: Claimed) -> None:
         live.status = "running"
 
 
@@ -449,10 +450,7 @@ def begin_turn(live: LiveSession, call: Call, input: Any) -> None:
     if live.status == "done":
         live.scope.forget_speakers()  # Else the model reads only now what was said in the turn that was given up.
     live.scope.next_input(call.model_options, call.ref.user, call.metadata, call.for_agents)
-    if call.state is None:
-        live.root.begin(input)
-    else:
-        live.root.begin_with(input, call.state)
+    live.root.begin(input, call.state)
 
 
 async def end_last_turn(opener: SessionOpener, live: LiveSession, on_pending: OnPending) -> None:

@@ -161,8 +161,12 @@ class Move(ABC):
         if isinstance(error, SessionBusy):
             raise error
 
-    def made(self, live: LiveSession, claimed: Claimed) -> None:  # noqa: B027  # most have nothing to note
-        """Note that the session was claimed, or that its live owner takes the answers up."""
+    async def made(self, live: LiveSession, claimed: Claimed) -> None:  # noqa: B027  # most have nothing to note
+        """Note that the session was claimed, or that its live owner takes the answers up.
+
+        Raises:
+            Conflict: the session was lost, so the move is to be made again.
+        """
 
 
 class SessionOpener:
@@ -172,13 +176,15 @@ class SessionOpener:
     of any number of callers in any processes one gets the session, and the others make their move again on what they
     find then. A session that was kept ready saves reading it: only the claim shows whether it is still as it is
     stored, and if anything is refused there, the session is read and the move made again before the caller hears of it.
+
+    A move without a handle has no run: its claim writes nothing, and its `made` writes and releases the session.
     """
 
     def __init__(self, sessions: LiveSessions) -> None:
         self.sessions = sessions
         self.settings = sessions.settings
 
-    async def open(self, move: Move, handle: RunHandle) -> LiveSession | None:
+    async def open(self, move: Move, handle: RunHandle | None) -> LiveSession | None:
         """Return the session with the move made; None if the move finds none, or its live owner takes the answers up.
 
         It is claimed, unless the move says that there is nothing to claim: no other process can know the session, or
@@ -196,7 +202,7 @@ class SessionOpener:
                     raise
         raise Conflict(ref.id, "others keep writing it")
 
-    async def _attempt(self, move: Move, kept: LiveSession | None, handle: RunHandle) -> LiveSession | None:
+    async def _attempt(self, move: Move, kept: LiveSession | None, handle: RunHandle | None) -> LiveSession | None:
         ref, live = move.call.ref, kept or await move.find()
         if live is None:
             return None
@@ -206,18 +212,21 @@ class SessionOpener:
             check_not_running(live)
         else:
             check_not_own(ref.id, live.owner)
-        await self.prepare(live, move.call, handle)
+        if handle is None:
+            live.prepare(self.sessions)
+        else:
+            await self.prepare(live, move.call, handle)
         claiming = await move.make(live, is_kept=kept is not None)
         if claiming is None:
             return live
         try:
-            claimed = await self._claim(live, claiming)
+            claimed = await self._claim(live, claiming, has_run=handle is not None)
         except (Conflict, SessionBusy) as error:
             if kept is None:
                 await move.missed(error)
             raise Conflict(ref.id, "others were faster") from error
-        move.made(live, claimed)
-        if claimed.lease is not None:
+        await move.made(live, claimed)
+        if claimed.lease is not None or handle is None:
             return live
         handle.seen = handle.since = claimed.seq
         return None
@@ -241,9 +250,9 @@ class SessionOpener:
         if call.values:
             live.root.set_values(call.values)
 
-    async def _claim(self, live: LiveSession, claiming: Claiming) -> Claimed:
+    async def _claim(self, live: LiveSession, claiming: Claiming, *, has_run: bool) -> Claimed:
         # A session that had failed, or was handed over, counts as such until a record says that it goes on.
-        writes = claiming.source is not None or live.log.tail.has_news or live.status != "running"
+        writes = has_run and (claiming.source is not None or live.log.tail.has_news or live.status != "running")
         try:
             if live.owner is not None:
                 await live.free()
@@ -256,7 +265,9 @@ class SessionOpener:
             )
         except asyncio.CancelledError:
             # The caller has left: the session must not look alive.
-            if live.log.lease is not None:
+            if not has_run:
+                live.end()
+            elif live.log.lease is not None:
                 with contextlib.suppress(AdjournError):
                     await end_cut_off(live)
             raise

@@ -29,7 +29,7 @@ from adjourn.stores.kit import GetHead
 from adjourn.stores.types import Loaded, SessionRef
 
 from ._driving import stored_result
-from ._editing import Editor
+from ._editing import Edit, Edited, held_at, state_at
 from ._following import CancelMode, RunFollower, check_mode
 from ._live import LiveSession, LiveSessions
 from ._log import Persistence
@@ -98,8 +98,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         self._options: Options = options
         self._live = LiveSessions(settings, agent)
         self._opener = SessionOpener(self._live)
-        self._editor = Editor(self._live)
-        self._follower = RunFollower(self._live, self._editor)
+        self._follower = RunFollower(self._opener)
         self._queue = TurnQueue(self._live, self._opener, self._follower)
         self._live.take_next = self._queue.take_next
 
@@ -465,7 +464,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
     ) -> Any:
         """Return the state at a checkpoint, by default the head; `at` is the address of a nested graph."""
         try:
-            return await self._editor.state(self._settings.ref(session_id, user_id), checkpoint_id, at)
+            return await state_at(self._live, self._settings.ref(session_id, user_id), checkpoint_id, at)
         except (ProgramChanged, StateInvalid, ClassChanged):
             if at is not None:
                 raise
@@ -473,7 +472,7 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
 
     async def _held_at(self, loaded: Loaded, tree: Tree) -> tuple[Any, tuple[Interrupt, ...]]:
         try:
-            return await self._editor.held_at(loaded, tree.copy())
+            return await held_at(self._live, loaded, tree.copy())
         except (ProgramChanged, StateInvalid, ClassChanged):
             # A run cannot go on from there, but it can still be looked at, as a plain mapping.
             return await super()._held_at(loaded, tree)
@@ -507,8 +506,9 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         if by is not None:
             check_name("by", by)
         ref = self._settings.ref(session_id, user_id)
-        point = await self._editor.edit(ref, values, checkpoint_id, as_node, at, again=again, by=by)
-        return await self.checkpoint(session_id, point, user_id=user_id)
+        edited = Edited(values=values, checkpoint_id=checkpoint_id, as_node=as_node, at=at, again=again, by=by)
+        live = await self._opener.open(Edit(self._opener, ref, edited), None)
+        return await self.checkpoint(session_id, live and live.log.tail.head, user_id=user_id)
 
     async def fork(
         self,

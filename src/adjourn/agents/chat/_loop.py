@@ -293,7 +293,7 @@ class ChatPlan(HandoffPlan):
         entries = [frame.entry(message)]
         if outcome.arguments is not None:
             edited = Edited(call_id=call.id, arguments=outcome.arguments, by=outcome.by)
-            entries.insert(0, frame.edit_entry(edited))
+            entries.insert(0, TranscriptEntry(author=self.name, turn=frame.scope.turn, edited=edited))
         task.writes = [("entries", entries, True)]
         if call.name in frame.turn.kit.return_directly and outcome.error is None:
             # This result is emitted when all calls have results.
@@ -313,7 +313,7 @@ class ChatPlan(HandoffPlan):
 
     def after_acting(self, frame: AgentFrame) -> list[Send]:
         """Return what follows when calls have results: another call, a tool's action, a direct result or the model."""
-        agent, kit, action = self.agent, frame.turn.kit, frame.next_action()
+        agent, kit, action = self.agent, frame.turn.kit, frame.turn.next_action()
         if action is None and not agent.is_sequential and not kit.return_directly:
             self._pass_on(frame)
             return [(self.model, None)]
