@@ -66,6 +66,39 @@ async def test_a_full_record_is_as_long_however_many_branches_came_before(how: s
     assert len(store.writes[0].body) <= lengths[19] + 100
 
 
+# Graphs in graphs
+
+
+def nested(depth: int, store: Store) -> CompiledGraph:
+    """A graph in a graph in a graph, of which the innermost asks."""
+
+    def ask(state: Any) -> dict[str, list[str]]:
+        return {"votes": [interrupt("Your vote?", schema=str)]}
+
+    graph = StateGraph(Votes, name="innermost").add_node("inside", ask, thread=False).add_edge(START, "inside")
+    for level in range(depth):
+        graph = StateGraph(Votes, name=f"level {level}").add_subgraph("inside", graph.compile())
+        graph.add_edge(START, "inside")
+    return graph.compile(store=store)
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+async def test_a_level_costs_the_same_however_deep_graphs_are_nested(where: str):  # rule C9
+    async def cost(depth: int) -> float:
+        store = MemoryStore()
+        graph = nested(depth, store)
+        other = graph if where == "here" else nested(depth, store)
+
+        async def pause_and_resume() -> None:
+            [asked] = (await graph.run({}, session_id="s")).interrupts
+            assert (await other.resume("s", {asked.token: "yes"})).state["votes"] == ["yes"]
+
+        return await lines_of(pause_and_resume) / depth
+
+    await cost(2)  # What is made and imported once.
+    assert await cost(48) < 1.1 * await cost(12)
+
+
 # Attach
 
 
