@@ -66,6 +66,39 @@ async def test_a_full_record_is_as_long_however_many_branches_came_before(how: s
     assert len(store.writes[0].body) <= lengths[19] + 100
 
 
+@pytest.mark.parametrize("to", ["s", None])
+async def test_a_fork_of_a_fork_costs_the_same_however_many_came_before(to: str | None):  # rule C9
+    store = MemoryStore()
+    graph = await talked(store, 1)
+
+    async def costs(session: str) -> tuple[int, int]:
+        forked = await lines_of(lambda: graph.fork(session, to=session))
+        return forked, await lines_of(lambda: graph.run({"said": ["more"]}, session_id=session))
+
+    session = "s"
+    few, many = (0, 0), (0, 0)
+    for number in range(200):
+        session = await graph.fork(session, to=to)
+        if number in (5, 199):
+            few, many = many, await costs(session)
+    assert many[0] < 1.2 * few[0]
+    assert many[1] < 1.2 * few[1]
+
+
+async def test_a_fork_reads_the_row_of_its_checkpoint_however_many_there_are(store: Store):  # rule C9
+    reads = ReadStore(store)
+    graph = await talked(reads, 30)
+    points = (await graph.history("s", source="end"))[::10]
+    for point in points:
+        await graph.fork("s", to="s")
+        await graph.run({"said": ["more"]}, session_id="s", on_pending="abandon")
+        reads.rows.clear()
+        fork = await graph.fork("s", checkpoint_id=point.id)
+        assert reads.rows["checkpoints"] == 1
+        [begun] = await graph.history(fork)
+        assert begun.metadata["forked_from"]["checkpoint_id"] == point.id
+
+
 # Graphs in graphs
 
 
