@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -21,6 +22,8 @@ from .stores import ReadStore, WatchedStore
 class Talk(TypedDict, total=False):
     said: Annotated[list[str], append]
 
+
+Count = Callable[[Callable[[], Awaitable[Any]]], Awaitable[int]]
 
 LONG = "a long text " * 100
 """With texts of this length, all partial records of a session together are cheaper to read than a full one."""
@@ -315,13 +318,42 @@ async def test_an_answer_costs_the_same_however_many_are_open():  # rule C9
     assert await cost(800) < 1.1 * await cost(50)
 
 
-async def test_going_on_costs_the_same_however_many_are_open():  # rule C9
-    async def cost(count: int) -> int:
-        graph, ids = await asked(count, MemoryStore())
+@pytest.mark.parametrize("count", [calls_of, lines_of])
+async def test_going_on_costs_the_same_however_many_are_open(count: Count):  # rule C9
+    async def cost(questions: int) -> int:
+        graph, ids = await asked(questions, MemoryStore())
         await graph.resume("s", {ids[0]: "yes"})
-        return await calls_of(lambda: graph.resume("s", {ids[1]: "yes"}))
+        return await count(lambda: graph.resume("s", {ids[-1]: "yes"}))
 
-    assert await cost(800) < 1.2 * await cost(50)
+    assert await cost(800) < 1.1 * await cost(50)
+
+
+async def test_each_answer_runs_its_own_task_whichever_came_before(store: Store):  # rules I8, R4
+    graph, ids = await asked(9, store)
+    order = [7, 0, 8, 3]
+    for number in order:
+        result = await graph.resume("s", {ids[number]: f"vote {number}"})
+        assert (await graph.history("s", limit=1))[0].next == ("ask",)
+    left = [number for number in range(9) if number not in order]
+    assert [each.id for each in result.interrupts] == [ids[number] for number in left]
+    done = await graph.resume("s", {ids[number]: f"vote {number}" for number in reversed(left)})
+    assert done.state["votes"] == [f"vote {number}" for number in range(9)]
+
+
+async def test_what_is_left_of_a_superstep_is_named_by_its_nodes(store: Store):  # rule C5
+    async def ask(state: Any) -> dict[str, list[str]]:
+        return {"votes": [interrupt("Your vote?", schema=str)]}
+
+    graph = StateGraph(Votes, name="voting")
+    for name in ("first", "second", "third"):
+        graph.add_node(name, ask).add_edge(START, name)
+    voting = graph.compile(store=store)
+    result = await voting.run({}, session_id="s")
+    tokens, left = [each.token for each in result.interrupts], ["first", "second", "third"]
+    for number in (1, 0):
+        result = await voting.resume("s", {tokens[number]: left.pop(number)})
+        assert (await voting.history("s", limit=1))[0].next == tuple(left)
+    assert (await voting.resume("s", {tokens[2]: "third"})).state["votes"] == ["first", "second", "third"]
 
 
 async def test_another_process_loads_all_questions_and_stores_one():  # rule C9

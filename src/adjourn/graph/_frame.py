@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Iterable, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from adjourn._calls.caller import middleware_around
 from adjourn._engine.address import address_of
@@ -238,6 +238,19 @@ class Task(UserFrame):
             values=lower_values(self.written or {}),
             added=frozenset(each for _, each in found - known if each is not None),
         )
+
+    def wake(self) -> None:
+        super().wake()
+        if self.graph.left is not None:
+            self.graph.left.woken[self] = None
+
+    def wait(self) -> None:
+        super().wait()
+        self.graph.left = None
+
+    def start_over(self) -> None:
+        super().start_over()
+        self.graph.left = None
 
     # Running, once or in several attempts
 
@@ -478,6 +491,7 @@ class GraphFrame(ProgramFrame):
         "fields",
         "ids",
         "is_heard",
+        "left",
         "node_hooks",
         "phase",
         "plan",
@@ -506,6 +520,7 @@ class GraphFrame(ProgramFrame):
         self.values_new: dict[str, Any] = {}
         self.phase: str = "run"
         self.tasks: list[Task] = []
+        self.left: _Left | None = None
         self.routings: list[Routing] = []
         self.routes: Routes = Routes(plan)
         self.routes_stored: bool = False
@@ -581,14 +596,16 @@ class GraphFrame(ProgramFrame):
             return (tasks[0].node.name,)
         if not (tasks or routes.finished or routes.targets or routes.deferred):
             return ()
-        tasks = [task for task in tasks if task.status != "done"] or tasks
+        if self.left is not None and self.left.tasks is tasks and self.left.names:
+            names = list(self.left.names)
+        else:
+            names = [task.node.name for task in tasks if task.status != "done"] or [task.node.name for task in tasks]
         sends = routes.targets if self.phase == "route" else routes.deferred
         if routes.finished:
             sends = [send for send in sends if not send[0].options.defer]
         # Where a condition leads is not known yet, but it runs next itself.
         undecided = [condition.below for node in routes.finished for condition in node.conditions]
-        names = [task.node.name for task in tasks] if tasks else [node.name for node, _ in sends]
-        return tuple(dict.fromkeys([*undecided, *names]))
+        return tuple(dict.fromkeys([*undecided, *(names or [node.name for node, _ in sends])]))
 
     def wake(self) -> None:
         if self.questions:
@@ -629,10 +646,12 @@ class GraphFrame(ProgramFrame):
                 self._stop(limit)
             if time.monotonic() > scope.yield_deadline:
                 await scope.yield_to_loop()
-            is_lone = len(tasks) == 1 and tasks[0].status != "waiting" and plan.step_timeout is None
-            await (tasks[0].run(alone=True) if is_lone else self._run_together(tasks))
-            if tasks[0].status != "done" or (len(tasks) > 1 and not _are_done(tasks)):
-                _raise_failure(tasks)
+            if len(tasks) == 1 and tasks[0].status != "waiting" and plan.step_timeout is None:
+                await tasks[0].run(alone=True)
+                is_done = tasks[0].status == "done" or _raise_failure(tasks)
+            else:
+                is_done = await self._run_together(tasks)
+            if not is_done:
                 return False
             self._apply(tasks)
             self._release(tasks)
@@ -657,10 +676,24 @@ class GraphFrame(ProgramFrame):
         """Return whether cancelling the run stops this graph before these tasks."""
         return True
 
-    async def _run_together(self, tasks: list[Task]) -> None:
-        ready = [task for task in tasks if task.status in ("pending", "failed")]
-        if not ready:
-            return
+    async def _run_together(self, tasks: list[Task]) -> bool:
+        """Run the tasks of a superstep that can run, side by side, and return whether all are done."""
+        left = self.left
+        if left is None or left.tasks is not tasks or not left.names:
+            left = self.left = _Left(tasks)
+            ready, names = tasks, None
+        else:
+            ready, names = _in_order(left.woken), left.names
+        left.begin()
+        if ready := [task for task in ready if task.status in ("pending", "failed")]:
+            await self._run_ready(ready)
+            _raise_failure(ready)
+        left.end(ready, names)
+        if not left.names:
+            self.left = None
+        return not left.names
+
+    async def _run_ready(self, ready: list[Task]) -> None:
         together = _Together(self.scope, ready)
         # The engine's tasks must not count as started by a frame's code.
         token = current_place.set(None)
@@ -1129,14 +1162,10 @@ class GraphFrame(ProgramFrame):
             routing.restore(image)
 
 
-def _are_done(tasks: list[Task]) -> bool:
-    return all(task.status == "done" for task in tasks)
-
-
-def _raise_failure(tasks: list[Task]) -> None:
-    failed = [task for task in tasks if task.exception is not None]
+def _raise_failure(tasks: list[Task]) -> Literal[False]:
+    failed = [task for task in tasks if task.exception is not None and task.status != "done"]
     if not failed:
-        return
+        return False
     error = failed[0].exception
     assert error is not None
     for other in failed[1:]:
@@ -1157,6 +1186,38 @@ def _check_requests(requesting: list[tuple[Task, Request]]) -> None:
             error = WriteConflict("action", first.label, task.label, remedy)
             task.fail_from_outside(error)
             raise error
+
+
+class _Left:
+    """What is left of a superstep of several tasks after they ran, so that one answer does not walk over all of them.
+
+    It holds for as long as `tasks` are the graph's and change by being woken only; whatever else changes one drops it.
+    `names` has the nodes of the tasks that are not done, in task order, with how many each has. They are not known
+    while tasks run, or after a run that has failed; `woken` are also those that got an answer meanwhile.
+    """
+
+    __slots__ = ("names", "tasks", "woken")
+
+    def __init__(self, tasks: list[Task]) -> None:
+        self.tasks = tasks
+        self.begin()
+
+    def begin(self) -> None:
+        """Take note that tasks run."""
+        self.names: Counter[str] = Counter()
+        self.woken: dict[Task, None] = {}
+
+    def end(self, ran: list[Task], names: Counter[str] | None) -> None:
+        """Take note of how tasks have ended; `names` as they were before, if that was known."""
+        if names is None:
+            self.names = Counter([task.node.name for task in self.tasks if task.status != "done"])
+            return
+        for task in ran:
+            if task.status == "done":
+                names[task.node.name] -= 1
+                if not names[task.node.name]:
+                    del names[task.node.name]
+        self.names = names
 
 
 class _Together:
