@@ -197,7 +197,7 @@ class Task(UserFrame):
     def _key(self, cache: Cache) -> CacheKey:
         plan, fields, scope, own = self.graph.plan, self.graph.fields.values, self.scope, self.node.cache_input(self)
         if cache.key is not None:
-            given: Any = [cache.key(read(plan.schema, fields, self.overlay)), own]
+            given: Any = [cache.key(read(plan.schema, self.graph.fields, self.overlay)), own]
         else:
             state = {**fields, **(self.overlay or {})} if own is None else own
             around = [scope.user_id, self.all_values(), dict(scope.turn_options), dict(scope.for_agents)]
@@ -413,7 +413,7 @@ class Routing(UserFrame):
         """Evaluate an async condition; a failure is recorded, not raised, so that other conditions decide."""
         graph = self.graph
         try:
-            self._set_targets(await execute(self, self.condition.call, read(graph.plan.schema, graph.fields.values)))
+            self._set_targets(await execute(self, self.condition.call, read(graph.plan.schema, graph.fields)))
         except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep their decisions
             self.status, self.exception = "failed", error
 
@@ -421,7 +421,7 @@ class Routing(UserFrame):
         """Do what `evaluate` does, for a sync condition."""
         graph = self.graph
         try:
-            self._set_targets(execute_inline(self, self.condition.call, read(graph.plan.schema, graph.fields.values)))
+            self._set_targets(execute_inline(self, self.condition.call, read(graph.plan.schema, graph.fields)))
         except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep their decisions
             self.status, self.exception = "failed", error
 
