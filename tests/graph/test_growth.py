@@ -196,5 +196,5 @@ async def test_nodes_do_not_share_what_a_long_list_holds_whenever_it_came(store:
         count: int
 
     graph = StateGraph(Added, name="g").add_node("node", node, thread=False).add_edge(START, "node")
-    state = (await graph.compile(store=store).run({}, session_id="s")).state
+    state: Any = (await graph.compile(store=store).run({}, session_id="s")).state
     assert state["added"][80:] == [{"number": number} for number in range(2, 6)]
