@@ -3,12 +3,13 @@
 import operator
 from collections.abc import Callable
 from datetime import date
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 
 import pytest
 
 from adjourn import Sessions
-from adjourn.graph import START, Command, CompiledGraph, Overwrite, StateGraph, merge
+from adjourn.graph import START, Command, CompiledGraph, Overwrite, StateGraph, append, merge
+from adjourn.graph._fields import Fields
 from adjourn.stores import MemoryStore, Store
 from tests._engine.test_growth import calls_of
 from tests.runner.stores import WatchedStore
@@ -168,3 +169,32 @@ async def test_a_reducer_that_drops_or_reorders_is_stored_as_it_is(store: Store)
     assert stored == result.state == {"kept": [4, 5, 6], "order": stored["order"], "flags": [True, True], "count": 7}
     assert list(stored["order"].items()) == [("k0", 6), ("k2", 5), ("k1", 4)]
     assert [type(each) for each in stored["flags"]] == [bool, bool]
+
+
+def test_a_long_list_is_copied_without_a_look_at_items_that_were_seen_before() -> None:  # rules C9, S6
+    fields, texts = Fields(), ["text"] * 100
+    assert fields.copied("texts", texts) == texts
+    texts[50] = cast("Any", {})  # As nothing does: so it shows that nobody looks there again.
+    texts.append("more")
+    copied = fields.copied("texts", texts)
+    assert copied == texts
+    assert copied is not texts
+    assert fields.copied("texts", list(texts)) is None
+
+
+async def test_nodes_do_not_share_what_a_long_list_holds_whenever_it_came(store: Store) -> None:  # rule S6
+    def node(state: Any) -> Command:
+        number = state.get("count", 0)
+        for each in state["added"]:
+            if isinstance(each, dict):
+                each["changed"] = True
+        added: list[Any] = [f"text {number}"] * 40 if number < 2 else [{"number": number}]
+        return Command({"added": added, "count": number + 1}, goto="node" if number < 5 else [])
+
+    class Added(TypedDict, total=False):
+        added: Annotated[list[Any], append]
+        count: int
+
+    graph = StateGraph(Added, name="g").add_node("node", node, thread=False).add_edge(START, "node")
+    state: Any = (await graph.compile(store=store).run({}, session_id="s")).state
+    assert state["added"][80:] == [{"number": number} for number in range(2, 6)]

@@ -183,18 +183,11 @@ class Caller(Protocol):
 
 def middleware_around(frame: Frame, *, is_node: bool = True) -> tuple[Any, ...]:
     """Return the middleware around a node's calls, or before an agent's own: the run's, then that of frames above."""
-    levels: list[tuple[Any, ...]] = []
-    above: Frame | None = frame
-    while above is not None:
-        if above.around_all:
-            levels.append(above.around_all)
-        if is_node and above.around_nodes:
-            levels.append(above.around_nodes)
-        above = above.parent
     found = program_options(frame.scope).middleware
-    for level in reversed(levels):
-        # A graph that is run by itself is its own runner; and one may be part of another with the same middleware.
-        found += tuple(each for each in level if not any(each is outer for outer in found))
+    for only_nodes, level in frame.surrounding:
+        if is_node or not only_nodes:
+            # A graph that is run by itself is its own runner; and one may be part of another with the same middleware.
+            found += tuple(each for each in level if not any(each is outer for outer in found))
     return found
 
 

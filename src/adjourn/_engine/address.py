@@ -106,6 +106,14 @@ def address_of(path: str) -> str:
     return path if "~" not in path else _visible(path, _shown)
 
 
+def address_below(above: str, segment: str) -> str:
+    """Return the address of a frame, by that of its parent: as `address_of`, without reading the whole path."""
+    if "~" not in segment:
+        return f"{above};{segment}"
+    is_seen = segment == CALL or not segment.startswith("~") or segment.startswith(_RUN)
+    return _visible(f"{above};{segment}", _shown) if is_seen else above
+
+
 def identity_of(path: str) -> str:
     """Return what is the same about a place in every attempt: a child run is known by its input, not by its number."""
     return path if "~" not in path else _visible(path, _known_by)

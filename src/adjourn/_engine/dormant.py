@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,6 +14,9 @@ from .address import segment_text
 from .record import GraphImage, Image, Tree, join
 
 T = TypeVar("T")
+
+Taken: TypeAlias = tuple[str, Image, "dict[str, list[Any]] | None"]
+"""The path of a frame that is not dormant any more, its image, and its channels if it is a graph's."""
 
 _NOTHING: Mapping[str, Image] = MappingProxyType({})
 
@@ -26,11 +29,13 @@ class Dormant(dict[str, dict[str, Image]]):
     """
 
     # A dict, since every step asks whether there are any: with a custom `__bool__` that would be a call.
-    __slots__ = ("pieces",)
+    __slots__ = ("_taken", "pieces")
 
     def __init__(self) -> None:
         super().__init__()
         self.pieces: dict[str, dict[str, list[Any]]] = {}
+        self._taken: list[Taken] | None = None
+        """What has been taken out since the outermost `reopen` began, so that what is opened inside is noted once."""
 
     def restore(self, tree: Tree) -> None:
         """Take in the frames of a folded session."""
@@ -61,6 +66,9 @@ class Dormant(dict[str, dict[str, Image]]):
         image = siblings.pop(segment, None)
         if not siblings:
             del self[parent]
+        if self._taken is not None and image is not None:
+            path = _path(parent, segment)
+            self._taken.append((path, image, self.pieces.get(path)))
         return image
 
     def reopen(self, parent: str, segment: str, open: Callable[[Image | None], T]) -> T:
@@ -70,15 +78,20 @@ class Dormant(dict[str, dict[str, Image]]):
         """
         if segment not in self.below(parent):
             return open(None)
-        path = _path(parent, segment)
-        frames = {path: self.below(parent)[segment], **dict(self.all_below(path))}
-        pieces = {each: self.pieces[each] for each in frames if each in self.pieces}
+        taken, is_outermost = ([], True) if self._taken is None else (self._taken, False)
+        self._taken, begun = taken, len(taken)
         try:
             return open(self.bind(parent, segment))
         except BaseException:
-            self._put(frames)
-            self.pieces |= pieces
+            for path, image, pieces in taken[begun:]:
+                self._put({path: image})
+                if pieces is not None:
+                    self.pieces[path] = pieces
+            del taken[begun:]
             raise
+        finally:
+            if is_outermost:
+                self._taken = None
 
     def everything(self) -> Iterator[tuple[str, Image]]:
         """Yield every dormant frame with its path, wherever it is."""
@@ -88,14 +101,20 @@ class Dormant(dict[str, dict[str, Image]]):
 
     def all_below(self, path: str) -> Iterator[tuple[str, Image]]:
         """Yield every dormant frame below `path`, parents first."""
-        for segment, image in list(self.below(path).items()):
-            below = _path(path, segment)
+        # A stack of its own: in generators inside one another, each frame would pass through all those above it.
+        todo = self._listed(path)
+        while todo:
+            below, image = todo.pop()
             yield below, image
-            yield from self.all_below(below)
             if isinstance(image, GraphImage) and image.finished:
                 # Routings are below the node that they lead away from, which has ended.
-                for name in image.finished:
-                    yield from self.all_below(f"{below};{segment_text('node', name)}")
+                for name in reversed(image.finished):
+                    todo += self._listed(f"{below};{segment_text('node', name)}")
+            todo += self._listed(below)
+
+    def _listed(self, path: str) -> list[tuple[str, Image]]:
+        """Return the frames directly below `path` with their paths, the first one last."""
+        return [(_path(path, segment), image) for segment, image in reversed(list(self.below(path).items()))]
 
     def snapshot(self, path: str) -> Iterator[tuple[str, Image]]:
         """Yield every dormant frame below `path` as a full record needs it: with its channels, kept separately."""
@@ -110,9 +129,11 @@ class Dormant(dict[str, dict[str, Image]]):
     def forget_below(self, path: str) -> list[tuple[str, Image]]:
         """Drop the dormant frames below `path`, and return them: their parent has ended."""
         forgotten = list(self.all_below(path))
-        for below, _ in forgotten:
-            self.pieces.pop(below, None)
+        for below, image in forgotten:
+            pieces = self.pieces.pop(below, None)
             self.pop(below, None)
+            if self._taken is not None:
+                self._taken.append((below, image, pieces))
         self.pop(path, None)
         return forgotten
 

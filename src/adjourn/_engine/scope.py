@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from adjourn.errors import CheckpointCorrupt, Conflict
 from adjourn.events import Event
 from adjourn.messages import Usage
 
-from .address import address_of, is_under
+from .address import address_below, is_under
 from .asked import Questions
 from .concurrency import MAX_OF_A_SESSION, Cancellation, Share, waiting
 from .dormant import Dormant
@@ -129,12 +129,41 @@ class _Path:
         return path
 
 
-class _Address:
-    """The address that people see, computed like a path, without the engine's internal segments."""
+class _FromAbove:
+    """What a frame has by the frame above it: computed when first needed, a plain attribute from then on.
 
-    def __get__(self, frame: Frame, _: type[Frame]) -> str:
-        frame.address = address = address_of(frame.path)
-        return address
+    It climbs and then computes from the top, since the calls of nested programs have most of the stack by then.
+    """
+
+    def __init__(self, name: str, compute: Callable[[Frame], Any]) -> None:
+        self._name = name
+        self._compute = compute
+
+    def __get__(self, frame: Frame, _: type[Frame]) -> Any:
+        missing = [frame]
+        while (above := missing[-1].parent) is not None and self._name not in above.__dict__:
+            missing.append(above)
+        value: Any = None
+        for each in reversed(missing):
+            value = self._compute(each)
+            setattr(each, self._name, value)
+        return value
+
+
+def _address(frame: Frame) -> str:
+    assert frame.parent is not None
+    return address_below(frame.parent.address, frame.segment)
+
+
+Level: TypeAlias = tuple[bool, tuple[Any, ...]]
+"""The middleware that one frame puts around what runs below, and whether it surrounds the calls of nodes only."""
+
+
+def _surrounding(frame: Frame) -> tuple[Level, ...]:
+    around = () if frame.parent is None else frame.parent.surrounding
+    if frame.around_nodes:
+        around = (*around, (True, frame.around_nodes))
+    return (*around, (False, frame.around_all)) if frame.around_all else around
 
 
 class Audience(NamedTuple):
@@ -183,7 +212,10 @@ class Frame:
     around_nodes: tuple[Any, ...] = ()
     """The middleware that surrounds the calls of nodes below, but not those of agents."""
     path: str = _Path()  # pyright: ignore[reportAssignmentType]  # it returns a str, and becomes one
-    address: str = _Address()  # pyright: ignore[reportAssignmentType]  # likewise
+    address: str = _FromAbove("address", _address)  # pyright: ignore[reportAssignmentType]  # likewise
+    """The address that people see: the path without the engine's internal segments."""
+    surrounding: tuple[Level, ...] = _FromAbove("surrounding", _surrounding)  # pyright: ignore[reportAssignmentType]  # likewise
+    """The middleware of this frame and of those above it, outermost first."""
 
     def __init__(self, scope: Scope, parent: Frame | None, segment: str) -> None:
         self.scope = scope

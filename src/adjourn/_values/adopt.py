@@ -421,8 +421,13 @@ def _copy(value: Any) -> Any:
     return value if kind in SHARED else _COPIERS.get(kind, _copy_instance)(value)
 
 
+def are_shared(items: list[Any]) -> bool:
+    """Return whether all items are immutable: then a new list of them is a copy."""
+    return not items or (type_of(items[0]) in SHARED and SHARED.issuperset(map(type_of, items)))
+
+
 def _copy_list(value: list[Any]) -> list[Any]:
-    if not value or (type_of(value[0]) in SHARED and SHARED.issuperset(map(type_of, value))):
+    if are_shared(value):
         return value.copy()
     return [_copy(item) for item in value]
 

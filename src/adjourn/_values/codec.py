@@ -24,6 +24,7 @@ from adjourn.errors import CheckpointCorrupt, MissingKey, NotStorable
 from .adopt import MAX_DEPTH as MAX_DEPTH
 from .adopt import MAX_INT, MIN_INT, ZONE_KEY, remedy_for
 from .adopt import adopt as _adopt
+from .adopt import are_shared as are_shared
 from .adopt import copy as copy
 from .frozen import FrozenDict, FrozenList
 from .registry import BUILTIN_TAGS, EnumKind, FieldsKind, Kind, Misfit, NativeKind, kind_named, kind_of, type_of

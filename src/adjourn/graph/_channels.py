@@ -126,6 +126,8 @@ class Channel:
 
     checks_updates: bool = True
     """Whether an update has the type of the field."""
+    copies_items: bool = True
+    """Whether the items of a list may be changed, so that a node gets copies of them."""
 
     def __init__(
         self, name: str, type_: Any, *, shared: bool = False, default: Any = ABSENT, required: bool = False
@@ -249,6 +251,7 @@ class MessagesChannel(ListChannel):
     """A list of messages, changed by messages and operations on them."""
 
     checks_updates = False
+    copies_items = False
 
     def copy(self, value: Any) -> Any:
         # Messages are frozen, so a new list of them is a copy. The overlay of a fan-out may be of any other type.

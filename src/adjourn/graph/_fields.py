@@ -31,7 +31,8 @@ class Fields(Struct, eq=False):
     `tagged` are the fields whose values need a walk to be stored; all others are JSON as they are. A subgraph collects
     the updates of fields it shares with its parent (`exports`) in `updates`, and hands them up when it ends.
     `owned` are dicts that may be changed in place, `put` their new and changed members, and `named` whether all keys of
-    one are names: otherwise it is stored as pairs.
+    one are names: otherwise it is stored as pairs. `shared` are lists whose items are immutable up to a length, so that
+    a node gets a copy of a long one without a look at each item.
     """
 
     values: dict[str, Any] = {}
@@ -41,6 +42,7 @@ class Fields(Struct, eq=False):
     put: dict[str, dict[Any, Any]] = {}
     named: dict[str, bool] = {}
     owned: set[str] = set()
+    shared: dict[str, tuple[list[Any], int]] = {}
     exports: frozenset[str] = frozenset()
     updates: dict[str, list[Any]] = {}
 
@@ -108,6 +110,14 @@ class Fields(Struct, eq=False):
             self.put.pop(name, None)
         elif name not in self.replaced:
             self.put.setdefault(name, {}).update(members)
+
+    def copied(self, name: str, value: list[Any]) -> list[Any] | None:
+        """Return a copy of a list field; None if items of it would have to be copied, too."""
+        known, length = self.shared.get(name, (None, 0))
+        if not codec.are_shared(value[length:] if known is value else value):
+            return None
+        self.shared[name] = value, len(value)
+        return value.copy()
 
     def share(self) -> dict[str, Any]:
         """Return the values for somebody to keep; dicts are not changed in place any more."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Iterable, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from adjourn._calls.caller import middleware_around
 from adjourn._engine.address import address_of
@@ -195,7 +195,7 @@ class Task(UserFrame):
     def _key(self, cache: Cache) -> CacheKey:
         plan, fields, scope, own = self.graph.plan, self.graph.fields.values, self.scope, self.node.cache_input(self)
         if cache.key is not None:
-            given: Any = [cache.key(read(plan.schema, fields, self.overlay)), own]
+            given: Any = [cache.key(read(plan.schema, self.graph.fields, self.overlay)), own]
         else:
             state = {**fields, **(self.overlay or {})} if own is None else own
             around = [scope.user_id, self.all_values(), dict(scope.turn_options), dict(scope.for_agents)]
@@ -236,6 +236,19 @@ class Task(UserFrame):
             values=lower_values(self.written or {}),
             added=frozenset(each for _, each in found - known if each is not None),
         )
+
+    def wake(self) -> None:
+        super().wake()
+        if self.graph.left is not None:
+            self.graph.left.woken[self] = None
+
+    def wait(self) -> None:
+        super().wait()
+        self.graph.left = None
+
+    def start_over(self) -> None:
+        super().start_over()
+        self.graph.left = None
 
     # Running, once or in several attempts
 
@@ -398,7 +411,7 @@ class Routing(UserFrame):
         """Evaluate an async condition; a failure is recorded, not raised, so that other conditions decide."""
         graph = self.graph
         try:
-            self._set_targets(await execute(self, self.condition.call, read(graph.plan.schema, graph.fields.values)))
+            self._set_targets(await execute(self, self.condition.call, read(graph.plan.schema, graph.fields)))
         except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep their decisions
             self.status, self.exception = "failed", error
 
@@ -406,7 +419,7 @@ class Routing(UserFrame):
         """Do what `evaluate` does, for a sync condition."""
         graph = self.graph
         try:
-            self._set_targets(execute_inline(self, self.condition.call, read(graph.plan.schema, graph.fields.values)))
+            self._set_targets(execute_inline(self, self.condition.call, read(graph.plan.schema, graph.fields)))
         except Exception as error:  # noqa: BLE001  # protects the other conditions: they keep their decisions
             self.status, self.exception = "failed", error
 
@@ -476,6 +489,7 @@ class GraphFrame(ProgramFrame):
         "fields",
         "ids",
         "is_heard",
+        "left",
         "node_hooks",
         "phase",
         "plan",
@@ -504,6 +518,7 @@ class GraphFrame(ProgramFrame):
         self.values_new: dict[str, Any] = {}
         self.phase: str = "run"
         self.tasks: list[Task] = []
+        self.left: _Left | None = None
         self.routings: list[Routing] = []
         self.routes: Routes = Routes(plan)
         self.routes_stored: bool = False
@@ -577,14 +592,16 @@ class GraphFrame(ProgramFrame):
             return (tasks[0].node.name,)
         if not (tasks or routes.finished or routes.targets or routes.deferred):
             return ()
-        tasks = [task for task in tasks if task.status != "done"] or tasks
+        if self.left is not None and self.left.tasks is tasks and self.left.names:
+            names = list(self.left.names)
+        else:
+            names = [task.node.name for task in tasks if task.status != "done"] or [task.node.name for task in tasks]
         sends = routes.targets if self.phase == "route" else routes.deferred
         if routes.finished:
             sends = [send for send in sends if not send[0].options.defer]
         # Where a condition leads is not known yet, but it runs next itself.
         undecided = [condition.below for node in routes.finished for condition in node.conditions]
-        names = [task.node.name for task in tasks] if tasks else [node.name for node, _ in sends]
-        return tuple(dict.fromkeys([*undecided, *names]))
+        return tuple(dict.fromkeys([*undecided, *(names or [node.name for node, _ in sends])]))
 
     def wake(self) -> None:
         if self.questions:
@@ -625,10 +642,12 @@ class GraphFrame(ProgramFrame):
                 self._stop(limit)
             if time.monotonic() > scope.yield_deadline:
                 await scope.yield_to_loop()
-            is_lone = len(tasks) == 1 and tasks[0].status != "waiting" and plan.step_timeout is None
-            await (tasks[0].run(alone=True) if is_lone else self._run_together(tasks))
-            if tasks[0].status != "done" or (len(tasks) > 1 and not _are_done(tasks)):
-                _raise_failure(tasks)
+            if len(tasks) == 1 and tasks[0].status != "waiting" and plan.step_timeout is None:
+                await tasks[0].run(alone=True)
+                is_done = tasks[0].status == "done" or _raise_failure(tasks)
+            else:
+                is_done = await self._run_together(tasks)
+            if not is_done:
                 return False
             self._apply(tasks)
             self._release(tasks)
@@ -649,10 +668,24 @@ class GraphFrame(ProgramFrame):
         if self.plan.stops_before(self, self.tasks):
             raise RunCancelled
 
-    async def _run_together(self, tasks: list[Task]) -> None:
-        ready = [task for task in tasks if task.status in ("pending", "failed")]
-        if not ready:
-            return
+    async def _run_together(self, tasks: list[Task]) -> bool:
+        """Run the tasks of a superstep that can run, side by side, and return whether all are done."""
+        left = self.left
+        if left is None or left.tasks is not tasks or not left.names:
+            left = self.left = _Left(tasks)
+            ready, names = tasks, None
+        else:
+            ready, names = _in_order(left.woken), left.names
+        left.begin()
+        if ready := [task for task in ready if task.status in ("pending", "failed")]:
+            await self._run_ready(ready)
+            _raise_failure(ready)
+        left.end(ready, names)
+        if not left.names:
+            self.left = None
+        return not left.names
+
+    async def _run_ready(self, ready: list[Task]) -> None:
         together = _Together(self.scope, ready)
         # The engine's tasks must not count as started by a frame's code.
         token = current_place.set(None)
@@ -1060,14 +1093,10 @@ class GraphFrame(ProgramFrame):
             routing.restore(image)
 
 
-def _are_done(tasks: list[Task]) -> bool:
-    return all(task.status == "done" for task in tasks)
-
-
-def _raise_failure(tasks: list[Task]) -> None:
-    failed = [task for task in tasks if task.exception is not None]
+def _raise_failure(tasks: list[Task]) -> Literal[False]:
+    failed = [task for task in tasks if task.exception is not None and task.status != "done"]
     if not failed:
-        return
+        return False
     error = failed[0].exception
     assert error is not None
     for other in failed[1:]:
@@ -1089,6 +1118,38 @@ def _check_requests(tasks: list[Task]) -> None:
             error = WriteConflict("action", first.label, task.label, remedy)
             task.fail_from_outside(error)
             raise error
+
+
+class _Left:
+    """What is left of a superstep of several tasks after they ran, so that one answer does not walk over all of them.
+
+    It holds for as long as `tasks` are the graph's and change by being woken only; whatever else changes one drops it.
+    `names` has the nodes of the tasks that are not done, in task order, with how many each has. They are not known
+    while tasks run, or after a run that has failed; `woken` are also those that got an answer meanwhile.
+    """
+
+    __slots__ = ("names", "tasks", "woken")
+
+    def __init__(self, tasks: list[Task]) -> None:
+        self.tasks = tasks
+        self.begin()
+
+    def begin(self) -> None:
+        """Take note that tasks run."""
+        self.names: Counter[str] = Counter()
+        self.woken: dict[Task, None] = {}
+
+    def end(self, ran: list[Task], names: Counter[str] | None) -> None:
+        """Take note of how tasks have ended; `names` as they were before, if that was known."""
+        if names is None:
+            self.names = Counter([task.node.name for task in self.tasks if task.status != "done"])
+            return
+        for task in ran:
+            if task.status == "done":
+                names[task.node.name] -= 1
+                if not names[task.node.name]:
+                    del names[task.node.name]
+        self.names = names
 
 
 class _Together:

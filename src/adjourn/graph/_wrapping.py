@@ -128,7 +128,7 @@ class _Around:
     def _request(self, sight: Overlay | None) -> NodeRequest:
         task = self.task
         plan = task.graph.plan
-        state = read(plan.schema, task.graph.fields.values, sight)
+        state = read(plan.schema, task.graph.fields, sight)
         return NodeRequest(graph=plan.name, node=task.node.name, state=state, attempt=task.attempt)
 
     async def _wrapped(self, place: int, sight: Overlay | None) -> _Result:

@@ -13,20 +13,25 @@ from adjourn._values.same import same
 from adjourn.errors import StateInvalid
 
 from ._channels import ABSENT
+from ._fields import Fields
 from .commands import Overwrite
 from .schema import Schema
 
 _ATOMS = frozenset({int, float, bool, str, type(None)})
 
+_LONG = 32
+"""Items of a list, beyond which it pays to remember what they are."""
+
 
 class State(MutableMapping[str, Any]):
     """The state as one node sees it: a private mapping. Changes only count if they are returned."""
 
-    __slots__ = ("_base", "_overlay", "_own", "_schema")
+    __slots__ = ("_base", "_fields", "_overlay", "_own", "_schema")
 
-    def __init__(self, schema: Schema, base: Mapping[str, Any], overlay: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, schema: Schema, fields: Fields, overlay: Mapping[str, Any] | None = None) -> None:
         self._schema = schema
-        self._base = base
+        self._fields = fields
+        self._base = fields.values
         self._overlay = overlay
         self._own: dict[str, Any] = {}
 
@@ -41,8 +46,17 @@ class State(MutableMapping[str, Any]):
         value = self._base[key] if overlay is None or key not in overlay else overlay[key]
         if type(value) in _ATOMS:
             return value
-        own[key] = value = handed_out(self._schema, key, value)
+        is_long = type(value) is list and len(cast("list[Any]", value)) > _LONG
+        own[key] = value = (
+            self._copied(key, cast("list[Any]", value)) if is_long else handed_out(self._schema, key, value)
+        )
         return value
+
+    def _copied(self, key: str, value: list[Any]) -> Any:
+        channel, copied = self._schema.channels.get(key), None
+        if value is self._base.get(key) and (channel is None or (channel.copies_items and not channel.shared)):
+            copied = self._fields.copied(key, value)
+        return handed_out(self._schema, key, value) if copied is None else copied
 
     def __setitem__(self, key: str, value: Any) -> None:
         self._own[key] = value
@@ -89,9 +103,9 @@ def handed_out(schema: Schema, key: str, value: Any) -> Any:
     return codec.copy(value) if channel is None else channel.copy(value)
 
 
-def read(schema: Schema, base: Mapping[str, Any], overlay: Mapping[str, Any] | None = None) -> Any:
+def read(schema: Schema, fields: Fields, overlay: Mapping[str, Any] | None = None) -> Any:
     """Return the state in the form that the schema defines: a mapping, or an instance of its class."""
-    view = State(schema, base, overlay)
+    view = State(schema, fields, overlay)
     return view if schema.cls is None else schema.build(dict(view))
 
 

@@ -12,7 +12,7 @@ from adjourn._engine.scope import SESSION_ONLY, Scope
 from adjourn._owner import is_dead, process_id
 from adjourn._values.damage import Reading
 from adjourn.errors import Conflict, UsageError
-from adjourn.stores.kit import Claim, Commit, GetHead, ListCheckpoints
+from adjourn.stores.kit import Claim, Commit, GetHead
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Head, Header, Lease, Question, SessionRef, Status, Write
 
@@ -21,6 +21,7 @@ from ._contents import Contents, folded, load
 from ._lineage import read_lineage
 from ._log import ended, read_past, stored_question, with_past
 from ._settings import Settings, check_name
+from ._span import rows_up_to
 from ._spent import check_unspent
 from .history import Listed, split_id
 
@@ -106,7 +107,7 @@ def _take_up(contents: Contents) -> None:
 
 async def _near(store: Store, ref: SessionRef, point: str) -> tuple[Header, bool]:
     """Return the header of the listed checkpoint at or before a record, and whether that is the record itself."""
-    rows = {row.id: row.header for row in await store.read(ListCheckpoints(ref))}
+    rows = {row.id: row.header for row in await rows_up_to(store, ref, point)}
     return rows.get(Listed(rows).nearest(point) or "", Header()), point in rows
 
 

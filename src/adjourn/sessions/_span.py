@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,9 @@ from adjourn._values import codec
 from adjourn._values.damage import Reading
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound
 from adjourn.events import Interrupt
-from adjourn.stores.kit import ListAsked
+from adjourn.stores.kit import ListAsked, ListBranches, ListCheckpoints
 from adjourn.stores.protocol import Store
-from adjourn.stores.types import Loaded, SessionRef
+from adjourn.stores.types import CheckpointRow, Loaded, SessionRef
 
 from ._contents import load
 from ._log import read_interrupt
@@ -146,3 +147,28 @@ async def open_at(store: Store, loaded: Loaded, tree: Tree) -> tuple[Interrupt, 
         if each not in rows:
             raise CheckpointCorrupt(f"session '{ref.id}' lacks its question '{each}'")
     return tuple(read_interrupt(rows[each].body, ref, branch, loaded.point) for each in ids)
+
+
+async def rows_up_to(store: Store, ref: SessionRef, id: str) -> list[CheckpointRow]:
+    """Return the row of the last listed checkpoint before the record after `id`, if that can be told; or else all rows.
+
+    Raises:
+        CheckpointNotFound: the session has been deleted.
+    """
+    branch, _, digits = id.rpartition(".")
+    if not (digits.isdecimal() and digits.isascii() and len(digits) < 19):
+        return []
+    number = int(digits)
+    with contextlib.suppress(CheckpointNotFound):  # The branch ends with it, or there is no such branch.
+        return await store.read(ListCheckpoints(ref, limit=1, before=f"{branch}.{number + 1}"))
+    following = None
+    for each in reversed(await store.read(ListBranches(ref))):
+        if each.name == branch:
+            break
+        following = f"{each.name}.{each.first}"
+    with contextlib.suppress(CheckpointNotFound):  # It has been pruned.
+        rows = await store.read(ListCheckpoints(ref, limit=1, before=following))
+        # What comes next on the same branch may have been pruned, too.
+        if rows and (split_id(rows[0].id)[0] != branch or split_id(rows[0].id)[1] <= number):
+            return rows
+    return await store.read(ListCheckpoints(ref))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -40,7 +39,7 @@ from ._permission import MayAnswer
 from ._questions import Answers, questions_of, record_answers, shown, shown_in_list, shown_page
 from ._retention import ENDED, check_statuses, clean_up, old_sessions, prune_all, seconds_of
 from ._settings import AuditKey, Clock, NewId, Settings, check_name
-from ._span import Failure, Span, spans
+from ._span import Failure, Span, rows_up_to, spans
 from ._status import SessionStatus, SessionSummary, describe, status_of, summarize
 from ._sync import sync_twin
 from ._verify import Verification, verify, verify_all
@@ -412,18 +411,10 @@ class Sessions:
         for row in await self.store.read(ListCheckpoints(ref, limit=1)):
             if id in (None, row.id):
                 return row
-        for row in await self._rows_up_to(ref, id or ""):
+        for row in await rows_up_to(self.store, ref, id or ""):
             if id == row.id:
                 return row
         raise CheckpointNotFound(ref.id, id)
-
-    async def _rows_up_to(self, ref: SessionRef, id: str) -> list[CheckpointRow]:
-        """Return the row of one checkpoint, which is the last one before the next record; or else all rows."""
-        branch, _, number = id.rpartition(".")
-        if number.isdecimal() and number.isascii() and len(number) < 19:
-            with contextlib.suppress(CheckpointNotFound):  # The branch ends with it, or there is no such branch.
-                return await self.store.read(ListCheckpoints(ref, limit=1, before=f"{branch}.{int(number) + 1}"))
-        return await self.store.read(ListCheckpoints(ref))
 
     async def state(self, session_id: str, *, checkpoint_id: str | None = None, user_id: str | None = None) -> Any:
         """Return the state at a checkpoint, by default the head, as a mapping of its fields."""
@@ -603,7 +594,7 @@ class Sessions:
             return None
         found = listed.nearest(id)
         if found is None:
-            found = Listed(row.id for row in await self._rows_up_to(ref, id)).nearest(id)
+            found = Listed(row.id for row in await rows_up_to(self.store, ref, id)).nearest(id)
         return found
 
     async def _checkpoint(self, row: CheckpointRow, parent: str | None, span: Span | Failure) -> Checkpoint | Failure:

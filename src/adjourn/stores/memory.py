@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import Any, TypeVar
@@ -16,12 +18,13 @@ from msgspec.structs import replace
 
 from adjourn.errors import CheckpointNotFound
 
+from ._ordered import Ordered
 from .kit.decided import listed_decisions
 from .kit.effects import Effects, Removal, Update
 from .kit.facts import Folded, Logged, Span, folded, spanned
 from .kit.forks import forget_after_fork
 from .kit.hints import Fanout
-from .kit.inbox import is_listed, listed
+from .kit.inbox import Place, is_listed, listed, open_question, stretches
 from .kit.paging import written, written_at
 from .kit.queries import (
     CountQuestions,
@@ -122,26 +125,29 @@ class Session(msgspec.Struct, gc=False):
             return _NONE_ASKED
         raise CheckpointNotFound(self.row.session, branch)
 
-    def insert(self, table: object, rows: Sequence[Any], numbers: Iterator[int]) -> None:
+    def insert(self, table: object, rows: Sequence[Any], numbers: Iterator[int], inbox: Inbox) -> None:
         """Add rows to a table of the session."""
         if table is BRANCHES:
+            inbox.remove(self)  # The head is on the newest branch.
             self.branches += tuple(rows)
             self.asked += tuple([dict[str, QuestionRow]() for _ in rows])
         elif table is QUESTIONS:
             for row in rows:
-                self.asked[row.branch][row.id] = replace(row, no=next(numbers))
+                asked = self.asked[row.branch][row.id] = replace(row, no=next(numbers))
+                inbox.change(self, None, asked)
         else:
             if self.inputs is _NO_INPUTS:
                 self.inputs = {}
             self.inputs |= {row.id: row for row in rows}
 
-    def update(self, change: Update) -> None:
+    def update(self, change: Update, inbox: Inbox) -> None:
         """Change a row."""
         if change.table is QUESTIONS:
             branch: int
             branch, name = change.key
             asked = self.asked[branch]
-            asked[name] = replace(asked[name], **change.values)
+            before, asked[name] = asked[name], replace(asked[name], **change.values)
+            inbox.change(self, before, asked[name])
         else:
             (name,) = change.key
             self.inputs[name] = replace(self.inputs[name], **change.values)
@@ -153,6 +159,37 @@ class Session(msgspec.Struct, gc=False):
             self.log[key] = None
         else:
             del self.inputs[key]
+
+
+class Inbox:
+    """The open questions on the branches of the sessions' heads, oldest first: a page does not look at all sessions."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: Ordered[tuple[float, int, Session, QuestionRow]] = Ordered()
+
+    def change(self, session: Session, before: QuestionRow | None, after: QuestionRow) -> None:
+        """Take note that a question was asked, or that its row has changed."""
+        if after.branch != len(session.branches) - 1:
+            return
+        if before is not None and before.is_open:
+            self._open.remove((before.asked, before.no))
+        if after.is_open:
+            self._open.add((after.asked, after.no, session, after))
+
+    def remove(self, session: Session) -> None:
+        """Remove the questions of a session that is deleted, or whose head moves to another branch."""
+        for asked in session.asked_on_head.values():
+            if asked.is_open:
+                self._open.remove((asked.asked, asked.no))
+
+    def behind(self, time: float, number: int) -> Iterator[tuple[SessionRow, QuestionRow]]:
+        """Yield the questions behind a place, in the order in which they were asked."""
+        return ((session.row, asked) for _, _, session, asked in self._open.behind(time, number))
+
+    def __iter__(self) -> Iterator[tuple[SessionRow, QuestionRow]]:
+        return self.behind(-math.inf, 0)
 
 
 class MemoryFacts:
@@ -227,6 +264,9 @@ class MemoryStore:
         self._begun: dict[str, dict[Begun, None]] = {}
         self._outbox: dict[str, NoticeRow] = {}
         self._numbers = count(1)
+        self._inbox = Inbox()
+        self._apps: Counter[str] = Counter()
+        """How many sessions each app has: one is found by its id alone with a look into each app."""
         self._hints = Fanout()
         self._forget()
         forget_after_fork(self, MemoryStore._forget)
@@ -248,11 +288,12 @@ class MemoryStore:
         if effects is None:
             return result
         if (after := effects.after) is None:
-            del self._sessions[ref.app, ref.id]
+            self._forget_session(ref)
         else:
             # Its guards hold: the facts were looked up under the same lock.
             if found is None:
                 found = self._sessions[ref.app, ref.id] = Session(after, [])
+                self._apps[ref.app] += 1
             found.row = after
             self._write(effects, found)
         if self._hints.listeners and effects.is_news:
@@ -270,11 +311,17 @@ class MemoryStore:
             elif each.table is OUTBOX:
                 self._outbox |= {row.id: row for row in each.rows}
             else:
-                found.insert(each.table, each.rows, self._numbers)
+                found.insert(each.table, each.rows, self._numbers, self._inbox)
         for change in effects.updates:
-            found.update(change)
+            found.update(change, self._inbox)
         for gone in effects.deletes:
             found.delete(gone)
+
+    def _forget_session(self, ref: SessionRef) -> None:
+        self._inbox.remove(self._sessions.pop((ref.app, ref.id)))
+        self._apps[ref.app] -= 1
+        if not self._apps[ref.app]:
+            del self._apps[ref.app]
 
     async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
         with self._lock:
@@ -330,12 +377,17 @@ class MemoryStore:
                 rows = [row for row in rows if behind is None or written(row) < behind]
                 return [head_of(row, now) for row in sorted(rows, key=written, reverse=True)[:limit]]
             case FindSessions(id, user):
-                found = [row.ref for row in self._rows() if row.session == id and fits(row, None, user)]
-                return sorted(found, key=lambda ref: ref.app)
+                found = [each for app in sorted(self._apps) if (each := self._sessions.get((app, id))) is not None]
+                return [each.row.ref for each in found if fits(each.row, None, user)]
+            case ListQuestions(filter=filter, after=after, limit=limit, order="age"):
+                (behind,) = stretches("age", after)
+                asked = self._inbox.behind(behind.time, behind.no)
+                found = islice((each for each in asked if is_listed(*each, filter, now)), limit)
+                return [open_question(*each, Place(behind.stretch, each[1].asked, each[1].no)) for each in found]
             case ListQuestions(filter=filter, after=after, limit=limit, order=order):
-                return listed(self._asked_on_heads(), filter, now, order=order, after=after, limit=limit)
+                return listed(self._inbox, filter, now, order=order, after=after, limit=limit)
             case CountQuestions(filter):
-                return sum(is_listed(row, asked, filter, now) for row, asked in self._asked_on_heads())
+                return sum(is_listed(row, asked, filter, now) for row, asked in self._inbox)
             case ListDecisions(filter=filter, after=after, limit=limit):
                 return listed_decisions(self._asked(), filter, after=after, limit=limit)
             case ListDue(app=app, user=user):
@@ -355,9 +407,6 @@ class MemoryStore:
         for found in self._sessions.values():
             for branch, asked in zip(found.branches, found.asked, strict=True):
                 yield from ((found.row, branch.name, each) for each in asked.values())
-
-    def _asked_on_heads(self) -> Iterator[tuple[SessionRow, QuestionRow]]:
-        return ((found.row, asked) for found in self._sessions.values() for asked in found.asked_on_head.values())
 
     def hints(self) -> AsyncGenerator[SessionRef | None]:
         return self._hints.subscribe()

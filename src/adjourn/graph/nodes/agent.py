@@ -77,7 +77,7 @@ class AgentNode(ProgramNode):
     def input_of(self, task: Task) -> Any:
         if self.input is not None:
             graph = task.graph
-            return self.input(read(graph.plan.schema, graph.fields.values, task.seen))
+            return self.input(read(graph.plan.schema, graph.fields, task.seen))
         return self._given(task).messages
 
     def _given(self, task: Task) -> Input:

@@ -54,7 +54,7 @@ class FunctionNode(Node):
 
     def run(self, task: Task) -> Awaitable[Any]:
         graph = task.graph
-        state = read(graph.plan.schema, graph.fields.values, task.seen)
+        state = read(graph.plan.schema, graph.fields, task.seen)
         if self.how == "async":
             return execute(task, self.call, state)
         if self.how == "in_thread":

@@ -200,7 +200,7 @@ class SubgraphNode(ProgramNode):
     def input_of(self, task: Task) -> Any:
         graph = task.graph
         if self.input is not None:
-            return self.input(read(graph.plan.schema, graph.fields.values, task.seen))
+            return self.input(read(graph.plan.schema, graph.fields, task.seen))
         shared = {name: given(graph.fields.values, task.seen, name) for name in self.plan.schema.channels}
         # The value itself is shared: it is not an update for a reducer to apply to the child's initial value.
         return {name: Overwrite(value) for name, value in shared.items() if value is not ABSENT}
@@ -212,7 +212,7 @@ class SubgraphNode(ProgramNode):
             ]
             self._check_writes(task)
             return
-        result = self.output(read(self.plan.schema, child.fields.values))
+        result = self.output(read(self.plan.schema, child.fields))
         # The child's state is not a state of this graph, for which only the differences would count.
         task.set_result(dict(result) if isinstance(result, State) else result)
 

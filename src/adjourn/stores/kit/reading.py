@@ -97,8 +97,11 @@ def branches_of(rows: Iterable[Sequence[Any]], row: SessionRow) -> list[Branch]:
     ]
     if not branches or branches[0].start != 0 or any(one.start >= two.start for one, two in pairwise(branches)):
         raise CheckpointCorrupt("its branches do not follow one another", session)
-    for number, branch in enumerate(branches[1:], 1):
-        if branch.parent is None or locate(branches[:number], branch.start - 1, branch.parent) is None:
+    ends: dict[str, tuple[Branch, int]] = {}
+    for before, branch in pairwise(branches):
+        ends[before.name] = before, branch.start - 1
+        older = None if branch.parent is None else ends.get(branch.parent.rpartition(".")[0])
+        if branch.parent is None or older is None or locate(older[:1], older[1], branch.parent) is None:
             raise CheckpointCorrupt(f"its branch '{branch.name}' does not come from an older one", session)
     if (row.branch_no, row.branch) != (len(branches) - 1, branches[-1].name):
         raise CheckpointCorrupt("its row does not name its newest branch", session)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Annotated
 
 import msgspec
@@ -476,6 +478,7 @@ def head_of(row: SessionRow, now: float) -> Head:
     )
 
 
+_start = attrgetter("start")
 _DIGITS = 16  # of a record's number: longer ones are not read, since Python is slow to parse very long numbers
 
 
@@ -495,7 +498,7 @@ def locate(branches: Sequence[Branch], end: int, id: str) -> int | None:
 
 def id_at(branches: Sequence[Branch], pos: int) -> tuple[str, str | None]:
     """Return the id of the record at a position, and its parent's; the first of `branches` starts at position 0."""
-    branch = next(branch for branch in reversed(branches) if branch.start <= pos)
+    branch = branches[bisect_right(branches, pos, key=_start) - 1]
     number = branch.first + pos - branch.start
     parent = branch.parent if pos == branch.start else f"{branch.name}.{number - 1}"
     return f"{branch.name}.{number}", parent
