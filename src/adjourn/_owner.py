@@ -121,16 +121,11 @@ _ended: dict[str, None] = {}
 
 
 def note_end(owner: str) -> None:
-    """Note that a run of this process has ended, although its store may still have it as an owner."""
+    """Note that a run of this process has ended, although its store, or a head read before, may still name it."""
     _ended[owner] = None
     if len(_ended) > MOST_ENDED:
         for oldest in list(_ended)[: MOST_ENDED // 2]:
             _ended.pop(oldest, None)
-
-
-def forget_end(owner: str) -> None:
-    """Forget a run that has ended: its store knows by now."""
-    _ended.pop(owner, None)
 
 
 def has_ended(owner: str) -> bool:

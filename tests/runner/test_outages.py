@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from adjourn.errors import SessionBusy, StoreUnavailable
 from adjourn.runner import Run
+from adjourn.runner._heartbeat import Heartbeat
 from adjourn.stores import SessionRef, SQLiteStore, Store
-from adjourn.stores.kit import GetHead
+from adjourn.stores.kit import GetHead, StoreQuery
+from adjourn.stores.types import Lease, Loaded, Renewed
 from adjourn.testing import FakeClock, FaultStore
 from tests.passing import AwayStore
 
 from .programs import Gate, asking, begin, held, line, step, steps, until
+
+T = TypeVar("T")
 
 PATIENCE = 1.0
 """Seconds that these runs wait for a store that hangs; one that says that it is away is not waited for."""
@@ -40,6 +46,42 @@ async def test_the_same_process_recovers_at_once(store: Store, mode: Any, after:
     status = await graph.status("s")
     assert (status.status, status.owner) == ("failed", None)
     assert (await graph.recover("s")).state["done"] == ["a", "b", "c"]
+
+
+async def test_a_lease_that_is_given_back_while_its_session_is_opened(store: Store):  # rule C11
+    away = StaleHeads(store, fail_at=0, mode="before", times=0, seconds=PATIENCE)
+    graph = steps("a", "b", store=away, store_timeout=PATIENCE)
+    await cut_off(away, graph.run({}, session_id="s"), after=1)
+    away.gives_back = True
+    assert (await graph.recover("s")).state["done"] == ["a", "b"]
+    assert not away.gives_back
+
+
+class StaleHeads(AwayStore):
+    """An `AwayStore` in which the heartbeat gives a lease back just after a head was read that still has it."""
+
+    gives_back = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._was_read = threading.Event()
+
+    async def renew(self, leases: Sequence[Lease]) -> list[Renewed]:
+        if any(lease.ttl == 0 for lease in leases):
+            assert self._was_read.wait(10)  # on the heartbeat's thread
+        return await super().renew(leases)
+
+    async def read(self, query: StoreQuery[T]) -> T:
+        found = await super().read(query)
+        if self.gives_back and isinstance(found, Loaded):
+            self.gives_back = False
+            self._was_read.set()
+            assert found.head.owner is not None
+            beat = Heartbeat.of(self)
+            while beat._unreleased:  # noqa: ASYNC110  # another thread empties it
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)
+        return found
 
 
 @pytest.mark.parametrize("mode", ["before", "after", "hang"])

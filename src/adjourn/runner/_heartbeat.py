@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 from msgspec.structs import replace
 
 from adjourn._hiding import logger
-from adjourn._owner import forget_end, lease_clock, note_end
+from adjourn._owner import lease_clock, note_end
 from adjourn._text import visible_line
 from adjourn.errors import text_of
 from adjourn.stores.protocol import SeesCancels, Store
@@ -193,7 +193,6 @@ class Heartbeat:
                     holder.hear(lease, state)
             for lease in unreleased:
                 self._unreleased.remove(lease)
-                forget_end(lease.owner)
         except Exception as error:  # noqa: BLE001  # protects every lease of this store: without this thread they expire
             # The run's own commits meet the same trouble and decide; here we just try again.
             log.warning("leases not renewed: %s", visible_line(text_of(error)) or "no reply")

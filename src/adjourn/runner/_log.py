@@ -24,7 +24,7 @@ from adjourn._engine.questions import Parents
 from adjourn._engine.record import FORMAT, GraphImage, Record, decode, too_large
 from adjourn._engine.scope import Frame, Scope
 from adjourn._hiding import known
-from adjourn._owner import forget_end, is_own, lease_clock, note_end
+from adjourn._owner import is_own, lease_clock, note_end
 from adjourn.errors import AdjournError, AlreadyResumed, Conflict, NotStorable, SessionBusy, StoreUnavailable
 from adjourn.events import Event, Final, without_secrets
 from adjourn.sessions._chain import Chain, ended_by
@@ -663,7 +663,6 @@ class LogWriter:
     async def give_back(self, lease: Lease) -> None:
         """End the lease of a run of this process that could not release it."""
         await self._retrying(self.store.renew, [replace(lease, ttl=0.0)])
-        forget_end(lease.owner)
 
     async def finish(
         self, header: Header, status: Status, last: Final | None = None, *, summary: bytes = b""
