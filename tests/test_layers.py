@@ -63,7 +63,7 @@ BELOW: dict[str, set[str]] = {
     "_documents": _GROUND | {"printing", "sessions", "stores"},
     "webhooks": _RUNNING | {"_documents"},
     "server": _RUNNING | {"_documents", "_drafts", "spec", "webhooks"},
-    "client": _KEEPING | {"_drafts", "models", "tools"},
+    "client": _KEEPING | {"models", "tools"},
     "testing": _GROUND | {"models", "stores"},
     "dbos": _RUNNING,
     "spec": _RUNNING | {"graph", "agents"},

@@ -387,14 +387,14 @@ async def test_what_is_not_a_server_is_said_to_be_none(
 
 
 @pytest.mark.parametrize(
-    "data", [b"not JSON", b"[1, 2]", b'{"type": 7}', b'{"type":"done","output":7}', b'{"type":"draft","path":"x"}']
+    "data", [b"not JSON", b"[1, 2]", b'{"type": 7}', b'{"type":"done","output":7}', b'{"type":"delta","path":"x"}']
 )
 async def test_frames_that_cannot_be_read_are_said_to_be_so(data: bytes):
     with answering(200, b"id: 1\ndata: %b\n\n" % data, content_type="text/event-stream") as address:
         async with Client(address) as client:
             with pytest.raises(UnexpectedAnswer, match="cannot be read"):
                 await client.chat("hello")
-            if b"done" not in data and b"draft" not in data:  # which the inbox does not know
+            if b"done" not in data and b"delta" not in data:  # which the inbox does not know
                 with pytest.raises(UnexpectedAnswer, match="cannot be read"):
                     await anext(client.subscribe())
 

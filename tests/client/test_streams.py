@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -105,6 +105,27 @@ async def test_cut_at_any_byte_it_is_the_same(server: Serving, first: int):  # r
 async def test_cut_all_over_it_is_the_same(server: Serving, first: int):  # rules V10, V13, V14
     for place in range(first, first + 400, 23):
         await check(server, [Cut(bytes=place)])
+
+
+async def pieces_add_up(server: Serving, places: Iterable[int]) -> None:
+    """Read a text over two connections that are cut, and one that is not."""
+    for place in places:
+        with Proxy(server.server.port, [Cut(bytes=place), Cut(bytes=place // 2 + 450)]) as proxy:
+            async with Client(proxy.url) as client:
+                pieces = [piece async for piece in client.chat("count", agent="counter").text()]
+                assert "".join(pieces) == "".join(WORDS)
+
+
+@pytest.mark.parametrize("first", range(500, 2300, 300))
+async def test_cut_at_any_byte_the_pieces_add_up(server: Serving, first: int):  # rules V3, V10, V14
+    await pieces_add_up(server, range(first, first + 300, 71))
+
+
+@pytest.mark.proof
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(0, 2400, 300))
+async def test_cut_all_over_the_pieces_add_up(server: Serving, first: int):  # rules V3, V10, V14
+    await pieces_add_up(server, range(first, first + 300, 7))
 
 
 async def test_a_chat_that_is_cut_before_its_answer_begins_one_turn(server: Serving):  # rule V13

@@ -200,7 +200,7 @@ async def test_a_reader_who_takes_nothing_for_long_is_left():  # rule V3, failur
         await asyncio.Event().wait()
         raise AssertionError
 
-    stream = EventStream(frames(), asyncio.Event(), keep_alive=60.0, stall=0.01)
+    stream = EventStream(lambda _: frames(), asyncio.Event(), keep_alive=60.0, stall=0.01)
     await stream({"type": "http"}, receive, send)
     assert (len(taken), is_closed) == (3, True)  # Nothing says that it has ended, so the connection is cut.
 

@@ -310,7 +310,7 @@ class Client:
         With `report_open`, the questions that are open already come first. Over a lost connection, no question is
         missed or reported twice; turns that end meanwhile are not reported.
         """
-        return InboxReader(self._server, reason=reason, tag=tag, report_open=report_open).notices()
+        return InboxReader(self._server, reason=reason, tag=tag, report_open=report_open).items()
 
     async def messages(self, session_id: str) -> tuple[Message, ...]:
         """Return the conversation of a session."""

@@ -209,18 +209,18 @@ class Server:
         query: Mapping[str, Any] | None = None,
         body: bytes | None = None,
         key: str | None = None,
-        after: int | None = None,
+        place: str | None = None,
         session_id: str | None = None,
     ) -> AsyncGenerator[AsyncGenerator[Frame]]:
-        """Open a stream of frames, after an event if it is known which one was read last.
+        """Open a stream of frames, after the one whose id is the `place`.
 
         Raises:
             Lost: the connection breaks, or the server cannot answer now.
             AdjournError: it refuses.
         """
         headers = {"accept": "text/event-stream"}
-        if after is not None:
-            headers["last-event-id"] = str(after)
+        if place is not None:
+            headers["last-event-id"] = place
         async with self._send(
             method,
             path,

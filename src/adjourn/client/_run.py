@@ -90,7 +90,7 @@ class RemoteRun:
             except RuntimeError as error:
                 what = f"The run of session '{self.session_id}' is being read already"
                 raise UsageError(f"{what}; attach() reads it a second time.") from error
-        self._reading = reading = self._turn.events()
+        self._reading = reading = self._turn.items()
         async with contextlib.aclosing(reading) as events:
             async for event in events:
                 yield event

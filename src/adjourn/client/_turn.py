@@ -7,20 +7,16 @@ from collections.abc import AsyncGenerator, Iterator
 
 import msgspec
 
-from adjourn._drafts import Draft
 from adjourn.events import FINAL, CheckpointSaved, Event, Final, Interrupt, Interrupted
 from adjourn.stores.types import Status
 
-from ._http import Lost, Patience, Server, session_path
+from ._following import Following
+from ._http import Server, session_path
 from ._sse import Frame
-from ._texts import Texts
-from ._wire import CaughtUp, Closing, run_item, with_infos
+from ._wire import CaughtUp, InRun, run_item, with_infos
 
 _SETTLED = frozenset[Status]({"waiting", "cancelled", "done"})
 """Of sessions in which nothing goes on."""
-
-SOON = 0.5
-"""Seconds after which to come back to a server that has said that it closes."""
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +27,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
 
-class Turn:
+class Turn(Following[InRun, Event]):
     """Reads the events of a turn, each durable one once, until it has ended.
 
     A turn that this client begins ends with its first final event. One that it only follows ends when the server says
@@ -39,95 +35,50 @@ class Turn:
     """
 
     def __init__(self, server: Server, session_id: str, *, begin: Begin | None = None, after: int | None = 0) -> None:
+        super().__init__(server, run_item, session_id)
         self.session_id = session_id
-        self.seen: int | None = None if begin is not None else after
-        """The number of the last durable event that was read; None before there is one of the turn that was begun."""
+        self.seen = None if begin is not None else after  # None before there is a durable event of a turn that began.
         self.final: Final | None = None
         self.checkpoint_id: str | None = None
         self.status: Status | None = None
         """That of a session that had ended, or waits, before anything of it was read."""
         self.interrupts: tuple[Interrupt, ...] = ()
-        self.is_over: bool = False
         self.was_sent: bool = False
-        self._server = server
         self._begin = begin
+        # The id of the last frame: the server reads from it what this client lacks, so that all that comes is new.
+        self._place = f"{self.seen or 0}~"
         self._is_open = False
         self._skips = begin is None and after is None
-        self._texts = Texts()
+        self._caught_up: CaughtUp | None = None
+        self._has_looked_back = False
 
-    async def events(self) -> AsyncGenerator[Event]:
-        """Yield the events that come, from where the last reader stopped.
-
-        Raises:
-            ServerUnavailable: it cannot be reached, or not for too long.
-            AdjournError: the server refuses to begin the turn, or to let it be read.
-        """
-        patience = Patience(self._server, self.session_id)
-        while not self.is_over:
-            lost: Lost | None = None
-            try:
-                async with contextlib.aclosing(self._connection(patience)) as events:
-                    async for event in events:
-                        yield event
-            except Lost as error:
-                lost = error
-            if not self.is_over:
-                self._texts.connection_lost()
-                await patience.wait(lost or Lost("the stream ended before the turn did"), self.seen)
-
-    async def _connection(self, patience: Patience) -> AsyncGenerator[Event]:
-        """Yield what comes over one connection.
-
-        Raises:
-            Lost: it broke, or the server closes.
-        """
-        caught_up: CaughtUp | None = None
-        async with self._stream() as frames:
-            async for frame in frames:
-                if frame.data is None:
-                    if frame.id is None:
-                        patience.heard()  # A comment, which comes now and then.
-                    continue
-                item = run_item(frame.data, self._server.url)
-                if isinstance(item, Closing):
-                    raise Lost("the server closes", retry_after=SOON)
-                if isinstance(item, CaughtUp):
-                    caught_up, self._skips = item, False
-                    if item.status in _SETTLED:
-                        # The last event may be an edit, or that it was given up, which no final one follows.
-                        self._is_open = False
-                    continue
-                for event in self._passed(frame, item):
-                    patience.heard()
-                    if not self._skips:
-                        yield event
-                if self.is_over:
-                    return
-        await self._settle(caught_up)
-
-    def _stream(self) -> contextlib.AbstractAsyncContextManager[AsyncGenerator[Frame]]:
-        begin, session_id = self._begin, self.session_id
-        self.was_sent = True
+    def _open(self) -> contextlib.AbstractAsyncContextManager[AsyncGenerator[Frame]]:
+        self._caught_up, self.was_sent = None, True
+        begin, session_id, place = self._begin, self.session_id, self._place
         if begin is not None and self.seen is None:
             # Nothing durable of the turn was read, so only the request itself says which turn it is.
-            return self._server.stream("POST", begin.path, body=begin.body, key=begin.key, session_id=session_id)
-        return self._server.stream("GET", session_path(session_id, "/events"), after=self.seen, session_id=session_id)
+            return self._server.stream(
+                "POST", begin.path, body=begin.body, key=begin.key, place=place, session_id=session_id
+            )
+        return self._server.stream("GET", session_path(session_id, "/events"), place=place, session_id=session_id)
 
-    def _passed(self, frame: Frame, item: Event | Draft | None) -> Iterator[Event]:
-        """Yield what a frame has for the reader; what was read before is left out."""
-        number = _number(frame.id)
-        if number is not None:
-            if number <= (self.seen or 0):
-                return
-            self.seen = number
-            if item is not None and not isinstance(item, Draft):
+    def _take(self, item: InRun | None, id: str | None) -> Iterator[Event]:
+        self._place = id or self._place
+        if isinstance(item, CaughtUp):
+            self._caught_up, self._skips = item, False
+            if item.status in _SETTLED:
+                # The last event may be an edit, or that it was given up, which no final one follows.
+                self._is_open = False
+        elif isinstance(item, Event):
+            if item.seq is not None:
                 self._note(item)
-        if isinstance(item, Draft):
-            yield from self._texts.drafted(item)
-        elif item is not None:
-            if isinstance(item, FINAL) and (number is None or self._begin is not None):
+                if item.seq <= (self.seen or 0):
+                    return
+                self.seen = item.seq
+            if isinstance(item, FINAL) and (item.seq is None or self._begin is not None):
                 self.final, self.is_over = item, True
-            yield from self._texts.passed(item)
+            if not self._skips:
+                yield item
 
     def _note(self, event: Event) -> None:
         """Remember what shows the result."""
@@ -136,37 +87,20 @@ class Turn:
         if isinstance(event, CheckpointSaved | Interrupted):
             self.checkpoint_id = event.checkpoint_id
 
-    async def _settle(self, caught_up: CaughtUp | None) -> None:
-        """Decide whether a stream that ended was all of it: a turn whose process died goes on elsewhere."""
+    def _end(self) -> bool:
+        """Decide whether that was all: a turn whose process died goes on elsewhere."""
+        found = self._caught_up
         if self._begin is not None or self._is_open:
-            return
-        if caught_up is not None and caught_up.status == "waiting" and not caught_up.pending:
-            return  # An answer is recorded, and somebody goes on with it soon.
-        if self.final is None and caught_up is not None and caught_up.status not in ("running", "queued"):
-            await self._find_last(caught_up.seq)
-            if self.final is None and caught_up.status == "failed":
-                return  # Its process died, and another one takes it up.
-            self.status, self.interrupts = caught_up.status, with_infos(caught_up.pending)
+            return False
+        if found is not None and found.status == "waiting" and not found.pending:
+            return False  # An answer is recorded, and somebody goes on with it soon.
+        if self.final is None and found is not None and found.status not in ("running", "queued"):
+            if not self._has_looked_back:
+                # Nothing came, as it had all been read before; the last event says how the session ended.
+                self._has_looked_back, self._place = True, f"{max(found.seq - 1, 0)}~"
+                return True
+            if found.status == "failed":
+                return False  # Its process died, and another one takes it up.
+            self.status, self.interrupts = found.status, with_infos(found.pending)
         self.is_over = self.final is not None or self.status is not None
-
-    async def _find_last(self, seq: int) -> None:
-        """Read the last event of a session in which nothing happens: it says how that ended.
-
-        Raises:
-            Lost: something does happen by now, or the server closes.
-        """
-        path = session_path(self.session_id, "/events")
-        async with self._server.stream("GET", path, after=max(seq - 1, 0), session_id=self.session_id) as frames:
-            async for frame in frames:
-                item = None if frame.data is None else run_item(frame.data, self._server.url)
-                if isinstance(item, CaughtUp):
-                    return
-                if item is not None and (_number(frame.id) or 0) > seq:
-                    break
-                if isinstance(item, FINAL):
-                    self.final = item
-        raise Lost("the session goes on")
-
-
-def _number(id: str | None) -> int | None:
-    return int(id) if id is not None and id.isascii() and id.isdigit() and len(id) < 19 else None
+        return False

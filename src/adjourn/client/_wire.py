@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-from adjourn._drafts import Draft
 from adjourn._engine.record import APPROVALS
 from adjourn.events import Event, Interrupt, Interrupted
 from adjourn.messages import Message
@@ -247,7 +246,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="en
     program: str = ""
 
 
-InRun: TypeAlias = Event | Draft | CaughtUp | Closing
+InRun: TypeAlias = Event | CaughtUp | Closing
 InInbox: TypeAlias = Asked | QuestionClosed | Ended | CaughtUp | Closing
 
 
@@ -258,7 +257,7 @@ class _Typed(msgspec.Struct):
 _type = msgspec.json.Decoder(_Typed)
 _in_run = msgspec.json.Decoder(InRun)
 _in_inbox = msgspec.json.Decoder(InInbox)
-_RUN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in (*Event.__args__, Draft, CaughtUp, Closing))
+_RUN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in (*Event.__args__, CaughtUp, Closing))
 _INBOX_TYPES = frozenset({"question", "closed", "ended", "caught_up", "closing"})
 
 

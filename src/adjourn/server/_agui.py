@@ -111,7 +111,7 @@ class AgUi:
         with contextlib.nullcontext(dict[str, str]()) if given.resume else self._usage.turn(caller) as limits:
             frames = await self._started(agent, given, caller)
         headers = {**session_header(given.thread_id), **limits}
-        return self._streams.response(frames, headers, last=frame(encode(_CLOSES)))
+        return self._streams.response(lambda _: frames, headers, last=frame(encode(_CLOSES)))
 
     async def _started(self, agent: ServedAgent, given: RunInput, caller: Caller) -> AsyncGenerator[bytes]:
         """Begin what a request asks for, and return its stream."""

@@ -43,7 +43,7 @@ from ._openapi import document
 from ._runs import Runs
 from ._sessions import SessionRoutes
 from ._signals import on_signals
-from ._streams import Streams, check_still_there, place
+from ._streams import Streams, check_still_there, seen_by
 from ._tokens import Tokens
 from ._wire import Following, named, query, respond
 
@@ -286,7 +286,7 @@ class App:
 
     async def _events(self, request: Request) -> Response:
         """Read a session from any event on: GET /api/v1/sessions/{id}/events."""
-        caller, session_id, after = self._callers.of(request), named(request, "id"), place(request)
+        caller, session_id, after = self._callers.of(request), named(request, "id"), seen_by(request)
         wanted = query(request, Following)
         runner = await self.agents.reader_of(session_id, caller)
         await check_still_there(runner, SessionRef(session_id, self.agents.app_name, caller.user_id), after)

@@ -87,7 +87,7 @@ class Inbox:
     async def events(self, request: Request) -> Response:
         """Report questions over all sessions, in one stream: those that are open, then what happens."""
         caller, wanted = self._callers.of(request), query(request, Heard)
-        return self._streams.response(self._frames(caller, wanted), {})
+        return self._streams.response(lambda _: self._frames(caller, wanted), {})
 
     async def _frames(self, caller: Caller, wanted: Heard) -> AsyncGenerator[bytes]:
         yield opening(0)

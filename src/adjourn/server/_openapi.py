@@ -18,6 +18,7 @@ from . import _answers as sent
 from ._agui_data import RunInput
 from ._errors import library_codes
 from ._inbox import Heard, Wanted
+from ._place import PLACE
 from ._sessions import At, Between, Cancel, Edit, Fork, History, Listing, Submit
 from ._wire import Answering, Chat, Following, Recover, Resume
 
@@ -382,7 +383,7 @@ def _each(kinds: Any) -> tuple[Any, ...]:  # Any: a type, or several
 def _operation(operation: Operation, path: str, *, is_once: bool, schemas: _Schemas) -> Json:
     described: Json = {"operationId": operation.name, "summary": operation.summary}
     parameters = [*_path_parameters(path), *_query_parameters(operation.query)]
-    if operation.name == "read_events":
+    if operation.frames is sent.SessionFrame:
         parameters.append(_LAST_EVENT_ID)
     if is_once:
         parameters.append(_IDEMPOTENCY_KEY)
@@ -425,7 +426,11 @@ def _frame(data: Json) -> Json:
     return {
         "type": "object",
         "properties": {
-            "id": {"type": "string", "pattern": "^[0-9]+$", "description": "The number of a durable event."},
+            "id": {
+                "type": "string",
+                "pattern": f"^{PLACE}$",
+                "description": "What to come back with: the number of the last durable event; after a `~`, the texts.",
+            },
             "event": {"enum": ["message", "live", "closing"]},
             "retry": {"type": "integer", "description": "Milliseconds after which to come back."},
             "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": data},
@@ -487,8 +492,8 @@ def _of_text(schema: Json) -> Json:
 _LAST_EVENT_ID: Json = {
     "name": "Last-Event-ID",
     "in": "header",
-    "schema": {"type": "string", "pattern": "^[0-9]{1,18}$"},
-    "description": "The id of the last event that was read; `after` is the same for those who cannot send headers.",
+    "schema": {"type": "string", "pattern": f"^{PLACE}$"},
+    "description": "The id of the last frame that was read; `after` is the same for those who cannot send headers.",
 }
 _IDEMPOTENCY_KEY: Json = {
     "name": "Idempotency-Key",

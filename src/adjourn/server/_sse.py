@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -30,10 +31,10 @@ SOON = 500
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
-def frame(data: bytes, *, id: int | None = None, event: str | None = None, retry: int | None = None) -> bytes:
+def frame(data: bytes, *, id: object = None, event: str | None = None, retry: int | None = None) -> bytes:
     """Return one frame; `data` is JSON, which has no line ends."""
     lines = [
-        b"" if id is None else b"id: %d\n" % id,
+        b"" if id is None else b"id: %b\n" % str(id).encode(),
         b"" if event is None else b"event: %b\n" % event.encode(),
         b"" if retry is None else b"retry: %d\n" % retry,
         b"data: %b\n" % data if data else b"",
@@ -41,9 +42,9 @@ def frame(data: bytes, *, id: int | None = None, event: str | None = None, retry
     return b"".join([*lines, b"\n"])
 
 
-def opening(after: int) -> bytes:
+def opening(place: object) -> bytes:
     """Return the first frame: even a client that loses the connection right after it can come back to this place."""
-    return frame(b"", id=after, retry=RETRY)
+    return frame(b"", id=place, retry=RETRY)
 
 
 def closing() -> bytes:
@@ -54,12 +55,12 @@ def closing() -> bytes:
 class EventStream(Response):
     """Sends frames until there are no more, the reader leaves, or `closes` is set.
 
-    The frames come from a generator that only reads: ending it stops no run.
+    The frames come from a generator, made for the request, that only reads: ending it stops no run.
     """
 
     def __init__(
         self,
-        frames: AsyncGenerator[bytes],
+        begin: Callable[[Request], AsyncGenerator[bytes]],
         closes: asyncio.Event,
         *,
         after: int = 0,
@@ -69,7 +70,7 @@ class EventStream(Response):
         last: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Send these frames, which come after event number `after`, or are those of the turn of an input.
+        """Send frames, which come after event number `after`, or are those of the turn of an input.
 
         A reader who takes nothing for `stall` seconds is left: the log has the rest for when it comes back.
         `last` is the frame that says that the server closes, if not the usual one.
@@ -78,7 +79,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self.after = after
         self.input_id = input_id
-        self._frames = frames
+        self._begin = begin
         self._closes = closes
         self._keep_alive = keep_alive
         self._stall = stall
@@ -89,14 +90,14 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
-        async with contextlib.aclosing(self._frames):
+        async with contextlib.aclosing(self._begin(Request(scope))) as frames:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope.get("method") == "HEAD":
                 # Whoever asks for the head alone waits for its end, and would wait for that of the stream.
-                await anext(self._frames)  # Only what has begun can end what it holds.
+                await anext(frames)  # Only what has begun can end what it holds.
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
                 return
-            sending = asyncio.ensure_future(self._send_all(send))
+            sending = asyncio.ensure_future(self._send_all(frames, send))
             leaving = asyncio.ensure_future(_left(receive))
             closing_ = asyncio.ensure_future(self._closes.wait())
             beating = asyncio.ensure_future(self._beat(send))
@@ -116,8 +117,8 @@ class EventStream(Response):
             elif (error := sending.exception()) is not None:
                 raise error
 
-    async def _send_all(self, send: Send) -> None:
-        async for each in self._frames:
+    async def _send_all(self, frames: AsyncGenerator[bytes], send: Send) -> None:
+        async for each in frames:
             self._idle = False
             async with asyncio.timeout(self._stall):
                 await send({"type": "http.response.body", "body": each, "more_body": True})

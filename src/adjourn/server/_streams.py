@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+import re
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -21,6 +23,7 @@ from adjourn.stores import SessionRef
 from adjourn.stores.kit import GetHead, ListEvents
 
 from ._errors import ApiError
+from ._place import PLACE, Place
 from ._sse import EventStream, closing, frame, opening
 from ._wire import encode, event_json, only
 
@@ -40,30 +43,29 @@ class Streams:
 
     def of(self, reader: Reader, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool) -> EventStream:
         """Return the stream of a session; that of a turn ends with the turn's last event, or says that it goes on."""
-        frames = _frames(reader, runner, session_id, user_id, is_turn=is_turn)
+        frames = partial(_frames, reader, runner, session_id, user_id, is_turn=is_turn)
         return self.response(frames, _headers(session_id), after=reader.seen)
 
     def of_input(self, run: Run, runner: Runner, input_id: str, after: int, user_id: str | None) -> EventStream:
         """Return the stream of a turn that may have to wait; `after` is an event before it."""
-        frames = _of_input(run, runner, after, user_id)
-        return EventStream(
-            frames,
-            self.closes,
-            after=after,
-            input_id=input_id,
-            keep_alive=self._keep_alive,
-            stall=self._stall,
-            headers=_headers(run.session_id),
-        )
+        frames = partial(_of_input, run, runner, after, user_id)
+        return self.response(frames, _headers(run.session_id), after, input_id=input_id)
 
     def response(
-        self, frames: AsyncGenerator[bytes], headers: dict[str, str], after: int = 0, *, last: bytes | None = None
+        self,
+        frames: Callable[[Request], AsyncGenerator[bytes]],
+        headers: dict[str, str],
+        after: int = 0,
+        *,
+        input_id: str | None = None,
+        last: bytes | None = None,
     ) -> EventStream:
         """Return a stream of frames; `last` is sent when the server closes, if not what our own clients know."""
         return EventStream(
             frames,
             self.closes,
             after=after,
+            input_id=input_id,
             keep_alive=self._keep_alive,
             stall=self._stall,
             last=last,
@@ -96,8 +98,10 @@ def _headers(session_id: str) -> dict[str, str]:
     return {**session_header(session_id), "content-location": events_url(session_id)}
 
 
-async def _of_input(run: Run, runner: Runner, after: int, user_id: str | None) -> AsyncGenerator[bytes]:
-    yield opening(after)
+async def _of_input(
+    run: Run, runner: Runner, after: int, user_id: str | None, request: Request
+) -> AsyncGenerator[bytes]:
+    yield opening(_place(request, after) or after)
     try:
         await run.start()
     except StoreUnavailable:
@@ -107,7 +111,8 @@ async def _of_input(run: Run, runner: Runner, after: int, user_id: str | None) -
         failed = Failed(error=type(error).__name__, message=text_of(error))
         yield frame(event_json(failed, run.session_id))
         return
-    async with contextlib.aclosing(_frames(run.watch(), runner, run.session_id, user_id, is_turn=True)) as frames:
+    frames = _frames(run.watch(), runner, run.session_id, user_id, request, is_turn=True)
+    async with contextlib.aclosing(frames):
         async for each in frames:
             yield each
 
@@ -118,11 +123,12 @@ def events_url(session_id: str) -> str:
 
 
 async def _frames(
-    reader: Reader, runner: Runner, session_id: str, user_id: str | None, *, is_turn: bool
+    reader: Reader, runner: Runner, session_id: str, user_id: str | None, request: Request, *, is_turn: bool
 ) -> AsyncGenerator[bytes]:
     last, has_caught_up = None, is_turn  # The stream of a turn need not say so.
+    place = _place(request, reader.seen)
     with contextlib.closing(reader):  # It may have joined a run, and its items need not be read.
-        yield opening(reader.seen)
+        yield opening(place or reader.seen)
         try:
             async with contextlib.aclosing(reader.items()) as items:
                 async for item in items:
@@ -131,14 +137,18 @@ async def _frames(
                         if not has_caught_up:
                             has_caught_up = True
                             yield await _caught_up(item, runner, session_id, user_id)
-                        for draft in drafts:
-                            yield frame(encode(draft))
+                        for draft in drafts if place is None else place.caught_up(drafts):
+                            yield frame(encode(draft), id=place)
                         continue
                     if is_unstored_end(item):
                         yield closing()
                         return
                     last = item
-                    yield frame(event_json(item, session_id), id=item.seq)
+                    if place is None:
+                        yield frame(event_json(item, session_id), id=item.seq)
+                        continue
+                    for event in place.passed(item):
+                        yield frame(event_json(event, session_id), id=place)
         except AdjournError as error:
             # For example the store is away: the client comes back, here or elsewhere, and reads on.
             log.warning("the stream of %s ended early: %s", visible_line(session_id), visible_line(text_of(error)))
@@ -171,18 +181,32 @@ async def _was_left(found: SessionStatus, runner: Runner, user_id: str | None) -
     return head is not None and head.status == "running"
 
 
-def place(request: Request) -> int:
+def seen_by(request: Request) -> int:
     """Return the number of the last event that a client has read: what its browser says, or else `after`.
 
     Raises:
-        ApiError: it is not a number, or there are several.
+        ApiError: it is not the id of an event, or there are several.
     """
-    text = only(request, "last-event-id") or request.query_params.get("after") or "0"
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
+    only(request, "last-event-id")
+    text = _last_id(request)
+    if not re.fullmatch(PLACE, text):
         raise ApiError(
             400, "invalid_event_id", f"{text[:50]!r} is not the id of an event.", "Send the last id that you received."
         )
-    return int(text)
+    return int(text.partition("~")[0])
+
+
+def _place(request: Request, seq: int) -> Place | None:
+    """Return what a client has read that is to get only what it lacks; None for one that is to get drafts."""
+    text = _last_id(request)
+    place = Place.read(text) if re.fullmatch(PLACE, text) else None
+    if place is not None:
+        place.seq = seq
+    return place
+
+
+def _last_id(request: Request) -> str:
+    return request.headers.get("last-event-id") or request.query_params.get("after") or "0"
 
 
 async def check_still_there(runner: Runner, ref: SessionRef, after: int) -> None:
