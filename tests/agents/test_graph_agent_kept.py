@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from adjourn import ChatModelAgent, GraphAgent, Runner, interrupt, tool
-from adjourn.errors import StoreUnavailable
+from adjourn.errors import ProgramChanged, StoreUnavailable
 from adjourn.events import Done, NodeEnd
 from adjourn.graph import END, START, MessagesState, StateGraph, append
 from adjourn.stores import MemoryStore, SessionRef, Store
@@ -64,6 +64,28 @@ async def test_what_a_tool_of_a_session_kept_is_gone_with_its_call(store: Store)
     root = chat("Root", *calls, "end", tools=[inner(transfer("G"), transfer("G"))])
     result = await Runner(root, store=store).run("go", session_id="s")
     assert said(result.messages) == ["user: go", "tool: 0 before", "tool: 0 before", "assistant: end"]
+
+
+def asking(node: str) -> GraphAgent:
+    """A graph agent that asks in a node of this name."""
+
+    def ask_there(state: Boxes) -> dict[str, Any]:
+        return {"last_response": interrupt("Well?", key="well", schema=str)}
+
+    graph = StateGraph(Boxes, name="inner").add_node(node, ask_there).add_edge(START, node)
+    return GraphAgent("G", graph.compile())
+
+
+async def test_one_whose_graph_has_changed_can_be_read_and_cancelled(store: Store) -> None:  # rule L8
+    await Runner(asking("old"), store=store).run("hi", session_id="s")
+    changed = Runner(asking("new"), store=store)
+    assert said(await changed.messages("s")) == ["user: hi"]
+    assert await changed.cancel("s")
+    with pytest.raises(ProgramChanged, match="old"):
+        await changed.recover("s")
+    same = Runner(asking("old"), store=store)
+    assert (await same.recover("s")).status == "interrupted"
+    assert (await same.resume("s", {"well": "fine"})).output == "fine"
 
 
 # Halts of the graph, and travel to its steps

@@ -24,7 +24,7 @@ from adjourn._engine.values import GONE, lift_values
 from adjourn.errors import CheckpointCorrupt, ProgramChanged, UsageError
 from adjourn.events import Event, ToolResult
 from adjourn.graph._channels import Changes
-from adjourn.graph._frame import GraphFrame, MessageIds, Routing, Task
+from adjourn.graph._frame import GraphFrame, MessageIds, Task
 from adjourn.graph._node import Plan, Send
 from adjourn.graph.commands import Overwrite
 from adjourn.graph.reducers import append, merge
@@ -453,7 +453,6 @@ class AgentFrame(GraphFrame):
 
     plan: AgentPlan  # pyright: ignore[reportIncompatibleVariableOverride]  # a frame keeps the plan it was made with
     tasks: list[Task]
-    routings: list[Routing]
     beside: Frame | None
     emits: bool = True
 
@@ -548,7 +547,8 @@ class AgentFrame(GraphFrame):
         self.end_hooks()
         if messages:
             self.transcript.hear(messages, around.agent.name if around else "")
-        self.tasks, self.routings = [], []
+        self.tasks = []
+        self.routings.clear()
         self.routes.begin_superstep()
         self.begin_steps()
         self.phase = "route"

@@ -444,6 +444,102 @@ class Routing(UserFrame):
         self.targets = [self.graph.plan.node_named(name, self.path) for name in value_or(image.goto, [])]
 
 
+class Routings(list[Routing]):
+    """The conditions of finished nodes that could not all be decided in one go: one waits, has failed, or is async.
+
+    It is empty, or has one routing for each condition of the finished nodes, and a record has each of them.
+    """
+
+    __slots__ = ()
+
+    async def decide(self, graph: GraphFrame) -> bool:
+        """Evaluate every condition of the finished nodes; return False if one of them waits for an answer."""
+        if time.monotonic() > graph.scope.yield_deadline:
+            await graph.scope.yield_to_loop()
+        routings, decided = list(self) or _to_decide(graph), True
+        for routing in routings:
+            if routing.status in ("pending", "failed"):
+                routing.exception = None
+                if routing.condition.is_async:
+                    # Something else may write a record while it runs, which must have all questions and memos so far.
+                    self._keep(graph, routings)
+                    await routing.evaluate()
+                else:
+                    routing.evaluate_inline()
+            decided = decided and routing.status == "done"
+        if decided:
+            self._take(graph, routings)
+            return True
+        self._keep(graph, routings)
+        for routing in routings:
+            if routing.exception is not None:
+                raise routing.exception
+        return False
+
+    def _keep(self, graph: GraphFrame, routings: list[Routing]) -> None:
+        self[:] = routings
+        graph.scope.mark(graph)
+        for routing in routings:
+            graph.scope.mark(routing)
+
+    def _take(self, graph: GraphFrame, routings: list[Routing]) -> None:
+        """Take the targets of conditions that have all decided."""
+        for routing in routings:
+            for node in routing.targets:
+                graph.routes.targets.append((node, None))
+            if routing.written:
+                graph.merge_values(routing.written)
+            graph.scope.changes.dirty.pop(routing, None)
+            if routing.recorded or routing.questions:
+                routing.drop()
+        self.clear()
+
+    def decide_again(self, node: Node) -> None:
+        """Forget what the conditions of a finished node have decided; its other edges are taken already."""
+        for number, routing in enumerate(self):
+            if routing.node is node:
+                routing.drop()
+                self[number] = Routing(routing.graph, node, routing.condition)
+
+    def restore(self, graph: GraphFrame) -> None:
+        """Restore the routings that were in progress if the graph was stored while it routed.
+
+        Raises:
+            ProgramChanged: a condition that asked or recorded something is gone.
+        """
+        dormant = graph.scope.dormant
+        places = [place for node in graph.routes.finished if (place := f"{graph.path};{node.segment}") in dormant]
+        if places:
+            self[:] = _to_decide(graph)
+        for place in places:
+            for segment, image in list(dormant.below(place).items()):
+                _leave(graph, place, segment, image)
+
+
+def _to_decide(graph: GraphFrame) -> list[Routing]:
+    """Return one routing for each condition of the finished nodes, restored if it is stored."""
+    routings = [Routing(graph, node, condition) for node in graph.routes.finished for condition in node.conditions]
+    if graph.scope.dormant:
+        for routing in routings:
+            image = graph.scope.dormant.bind(f"{graph.path};{routing.node.segment}", routing.condition.segment)
+            if image is not None:
+                if not isinstance(image, UserImage):
+                    raise CheckpointCorrupt(f"'{routing.path}' is not the frame of a routing")
+                routing.restore(image)
+    return routings
+
+
+def _leave(graph: GraphFrame, place: str, segment: str, image: Image) -> None:
+    """Drop the routing of a condition that is gone: others decide now, unless somebody was asked there."""
+    path, dormant = f"{place};{segment}", graph.scope.dormant
+    if not isinstance(image, UserImage) or image.questions or image.memos or dormant.below(path):
+        raise ProgramChanged(
+            address_of(path), "the node has no such condition any more (a condition is known by its name)"
+        )
+    dormant.bind(place, segment)
+    graph.scope.changes.dropped[path] = None
+
+
 def read_input(plan: Plan, input: Any) -> Mapping[str, Any]:
     """Return the input of a graph as updates of its state.
 
@@ -519,7 +615,7 @@ class GraphFrame(ProgramFrame):
         self.phase: str = "run"
         self.tasks: list[Task] = []
         self.left: _Left | None = None
-        self.routings: list[Routing] = []
+        self.routings: Routings = Routings()
         self.routes: Routes = Routes(plan)
         self.routes_stored: bool = False
         self.types_stored: bool = False
@@ -628,7 +724,7 @@ class GraphFrame(ProgramFrame):
         limit = self._prepare()
         while True:
             if self.phase == "route":
-                if self.routes.finished and not await self._decide():
+                if self.routes.finished and not await self.routings.decide(self):
                     return False
                 self.settle()
                 if scope.has_boundaries and self.tasks and not plan.is_pausing(self):
@@ -678,35 +774,12 @@ class GraphFrame(ProgramFrame):
             ready, names = _in_order(left.woken), left.names
         left.begin()
         if ready := [task for task in ready if task.status in ("pending", "failed")]:
-            await self._run_ready(ready)
+            await _run_side_by_side(self.scope, ready, self.plan.step_timeout)
             _raise_failure(ready)
         left.end(ready, names)
         if not left.names:
             self.left = None
         return not left.names
-
-    async def _run_ready(self, ready: list[Task]) -> None:
-        together = _Together(self.scope, ready)
-        # The engine's tasks must not count as started by a frame's code.
-        token = current_place.set(None)
-        together.start_some()
-        current_place.reset(token)
-        seconds = self.plan.step_timeout
-        try:
-            async with asyncio.timeout(seconds):
-                await together.ended
-        except TimeoutError:
-            await together.stop()
-            for task in ready:
-                # One that failed in an earlier run and has not begun again has its status from there, and no exception.
-                if task.status in ("pending", "failed") and task.exception is None:
-                    task.fail_from_outside(NodeTimeout(task.address, seconds or 0.0), seconds or 0.0)
-        except asyncio.CancelledError:
-            await together.stop()
-            raise
-        for handle in together.handles:
-            if handle.done() and not handle.cancelled() and handle.exception() is not None:
-                raise RunError("the engine failed while running a task") from handle.exception()
 
     def _apply(self, tasks: list[Task]) -> None:
         """Apply the writes of all tasks to the state in task order, or none of them."""
@@ -783,50 +856,6 @@ class GraphFrame(ProgramFrame):
         if task.cache_key is not None and task.to_cache is not None:
             self.plan.results.put(task.cache_key, task.to_cache)
 
-    # Conditions
-
-    async def _decide(self) -> bool:
-        """Evaluate every condition of the finished nodes; return False if one of them waits for an answer."""
-        if time.monotonic() > self.scope.yield_deadline:
-            await self.scope.yield_to_loop()
-        routings, decided = self.routings or self.routings_to_decide(), True
-        for routing in routings:
-            if routing.status in ("pending", "failed"):
-                routing.exception = None
-                if routing.condition.is_async:
-                    # Something else may write a record while it runs, which must have all questions and memos so far.
-                    self._keep_routings(routings)
-                    await routing.evaluate()
-                else:
-                    routing.evaluate_inline()
-            decided = decided and routing.status == "done"
-        if decided:
-            self._take_decisions(routings)
-            return True
-        self._keep_routings(routings)
-        for routing in routings:
-            if routing.exception is not None:
-                raise routing.exception
-        return False
-
-    def _keep_routings(self, routings: list[Routing]) -> None:
-        self.routings = routings
-        self.scope.mark(self)
-        for routing in routings:
-            self.scope.mark(routing)
-
-    def _take_decisions(self, routings: list[Routing]) -> None:
-        """Take the targets of conditions that have all decided."""
-        for routing in routings:
-            for node in routing.targets:
-                self.routes.targets.append((node, None))
-            if routing.written:
-                self.merge_values(routing.written)
-            self.scope.changes.dirty.pop(routing, None)
-            if routing.recorded or routing.questions:
-                routing.drop()
-        self.routings = []
-
     # From one superstep to the next
 
     def depart(self, node: Node) -> None:
@@ -852,32 +881,9 @@ class GraphFrame(ProgramFrame):
             task = Task(self, node, None if overlay is None else 1, overlay)
             self.tasks, scope.changes.dirty[task] = [task], None
         elif targets:
-            self.tasks = self._tasks(targets)
+            self.tasks = _tasks_for(self, targets)
             for task in self.tasks:
                 scope.changes.dirty[task] = None
-
-    def _tasks(self, targets: list[Send]) -> list[Task]:
-        by_node: dict[Node, list[Overlay | None]] = {}
-        for node, overlay in targets:
-            overlays = by_node.setdefault(node, [])
-            if overlay is not None:
-                overlays.append(overlay)
-            elif None not in overlays:
-                overlays.append(None)
-        ordered = sorted(by_node.items(), key=lambda item: item[0].order)
-        return [
-            Task(self, node, None if overlays == [None] else number, overlay)
-            for node, overlays in ordered
-            for number, overlay in enumerate(overlays, 1)
-        ]
-
-    def routings_to_decide(self) -> list[Routing]:
-        """Return one routing for each condition of the finished nodes, restored if it is stored."""
-        routings = [Routing(self, node, condition) for node in self.routes.finished for condition in node.conditions]
-        if self.scope.dormant:
-            for routing in routings:
-                self._restore_routing(routing)
-        return routings
 
     # Changing the state
 
@@ -910,7 +916,8 @@ class GraphFrame(ProgramFrame):
             frame.close()
         self.scope.forget_below(self.path)
         self.scope.changes.dropped[self.path + ";"] = None
-        self.tasks, self.routings = [], []
+        self.tasks = []
+        self.routings.clear()
         self.routes.begin_superstep()
         self.close_questions()
         self.phase = "run"
@@ -952,19 +959,12 @@ class GraphFrame(ProgramFrame):
         in it, what follows it comes instead of the superstep.
         """
         if node in self.routes.finished:
-            self._decide_again(node)
+            self.routings.decide_again(node)
         elif {task.node for task in self.tasks} > {node}:
             self._finish_by_hand(node)
         else:
             self.drop_superstep()
             self.depart(node)
-
-    def _decide_again(self, node: Node) -> None:
-        """Forget what the conditions of a finished node have decided; its other edges are taken already."""
-        for number, routing in enumerate(self.routings):
-            if routing.node is node:
-                routing.drop()
-                self.routings[number] = Routing(self, node, routing.condition)
 
     def _finish_by_hand(self, node: Node) -> None:
         """Replace the tasks of a node by one that is done, so that the node is left when its siblings are done."""
@@ -1036,61 +1036,46 @@ class GraphFrame(ProgramFrame):
         types = value_or(image.types, {})
         self.fields.restore(pieces, types, self.plan.schema, self.address)
         self.types_stored = types == self.plan.schema.types
-        self._restore_tasks()
-        self._restore_routings()
+        _restore_tasks(self)
+        self.routings.restore(self)
         self.routes.check_joins(self.address, under_way=bool(self.tasks) or self.phase == "route")
         self.routes.leave_undecided()
-
-    def _restore_tasks(self) -> None:
-        for segment in list(self.scope.dormant.below(self.path)):
-            task = self.task_at(segment)
-            if task is not None:
-                self._restore_task(segment, task)
-        self.tasks = _in_order(self.tasks)
 
     def task_at(self, segment: str) -> Task | None:
         """Return the task at a segment below this graph, or None if the segment is not that of a task."""
         kind, name, number = parsed_segment(segment)
         return Task(self, self.plan.node_named(name, f"{self.path};{segment}"), number) if kind == "node" else None
 
-    def _restore_task(self, segment: str, task: Task) -> None:
-        image = self.scope.dormant.bind(self.path, segment)
+
+def _restore_tasks(graph: GraphFrame) -> None:
+    for segment in list(graph.scope.dormant.below(graph.path)):
+        task = graph.task_at(segment)
+        if task is None:
+            continue
+        image = graph.scope.dormant.bind(graph.path, segment)
         if not isinstance(image, UserImage):
             raise CheckpointCorrupt(f"'{task.path}' is not the frame of a node")
         task.restore(image)
-        task.node.check_restored(task, self.scope.dormant.below(task.path))
-        self.tasks.append(task)
+        task.node.check_restored(task, graph.scope.dormant.below(task.path))
+        graph.tasks.append(task)
+    graph.tasks = _in_order(graph.tasks)
 
-    def _restore_routings(self) -> None:
-        """Restore the routings that were in progress if the graph was stored while it routed.
 
-        Raises:
-            ProgramChanged: a condition that asked or recorded something is gone.
-        """
-        dormant = self.scope.dormant
-        places = [place for node in self.routes.finished if (place := f"{self.path};{node.segment}") in dormant]
-        if places:
-            self.routings = self.routings_to_decide()
-        for place in places:
-            for segment, image in list(dormant.below(place).items()):
-                self._leave_routing(place, segment, image)
-
-    def _leave_routing(self, place: str, segment: str, image: Image) -> None:
-        """Drop the routing of a condition that is gone: others decide now, unless somebody was asked there."""
-        path = f"{place};{segment}"
-        if not isinstance(image, UserImage) or image.questions or image.memos or self.scope.dormant.below(path):
-            raise ProgramChanged(
-                address_of(path), "the node has no such condition any more (a condition is known by its name)"
-            )
-        self.scope.dormant.bind(place, segment)
-        self.scope.changes.dropped[path] = None
-
-    def _restore_routing(self, routing: Routing) -> None:
-        image = self.scope.dormant.bind(f"{self.path};{routing.node.segment}", routing.condition.segment)
-        if image is not None:
-            if not isinstance(image, UserImage):
-                raise CheckpointCorrupt(f"'{routing.path}' is not the frame of a routing")
-            routing.restore(image)
+def _tasks_for(graph: GraphFrame, targets: list[Send]) -> list[Task]:
+    """Return the tasks of a superstep in order, with numbers for those of a fan-out."""
+    by_node: dict[Node, list[Overlay | None]] = {}
+    for node, overlay in targets:
+        overlays = by_node.setdefault(node, [])
+        if overlay is not None:
+            overlays.append(overlay)
+        elif None not in overlays:
+            overlays.append(None)
+    ordered = sorted(by_node.items(), key=lambda item: item[0].order)
+    return [
+        Task(graph, node, None if overlays == [None] else number, overlay)
+        for node, overlays in ordered
+        for number, overlay in enumerate(overlays, 1)
+    ]
 
 
 def _raise_failure(tasks: list[Task]) -> Literal[False]:
@@ -1214,6 +1199,30 @@ class _Together:
         for handle in self.handles:
             handle.cancel()
         await asyncio.wait(self.handles)
+
+
+async def _run_side_by_side(scope: Scope, ready: list[Task], seconds: float | None) -> None:
+    """Run tasks of a superstep, each for as many `seconds` at most."""
+    together = _Together(scope, ready)
+    # The engine's tasks must not count as started by a frame's code.
+    token = current_place.set(None)
+    together.start_some()
+    current_place.reset(token)
+    try:
+        async with asyncio.timeout(seconds):
+            await together.ended
+    except TimeoutError:
+        await together.stop()
+        for task in ready:
+            # One that failed in an earlier run and has not begun again has its status from there, and no exception.
+            if task.status in ("pending", "failed") and task.exception is None:
+                task.fail_from_outside(NodeTimeout(task.address, seconds or 0.0), seconds or 0.0)
+    except asyncio.CancelledError:
+        await together.stop()
+        raise
+    for handle in together.handles:
+        if handle.done() and not handle.cancelled() and handle.exception() is not None:
+            raise RunError("the engine failed while running a task") from handle.exception()
 
 
 def _in_order(tasks: Iterable[Task]) -> list[Task]:
