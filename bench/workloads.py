@@ -104,6 +104,20 @@ def _talk(name: str, figure: str, *, peer: str = "") -> tuple[Row, ...]:
     )
 
 
+def _grown(name: str, size: Size, quick: Size, *rows: tuple[str, str, str]) -> Workload:
+    """What one of few costs us, each time with how many times as much one of many does."""
+
+    def row(label: str, took: str, growth: str) -> tuple[Row, Row]:
+        unit = "" if took.endswith("calls") else "µs"
+        return (
+            Row(label=label, figure=took, unit=unit),
+            Row(label="{many:,} to {few:,}", figure=growth, unit="×", target=AtMost(1.2)),
+        )
+
+    listed = tuple(each for label, took, growth in rows for each in row(label, took, growth))
+    return Workload(name=name, size=size, quick=quick, repeats=2, only_ours=True, rows=listed)
+
+
 def _stored_on(server: Server, *, quick: Size) -> tuple[Workload, ...]:
     """Steps and questions on a server."""
     return (
@@ -266,6 +280,46 @@ WORKLOADS = (
             Row(label="loaded again, one of {few}", figure="load_few", unit="µs"),
             Row(label="{many:,} to {few}", figure="load_growth", unit="×", target=AtMost(1.2)),
         ),
+    ),
+    _grown(
+        "turns",
+        {"few": 10, "many": 3000},
+        {"many": 1000},
+        ("a turn after {few}, texts", "texts_few", "texts_growth"),
+        ("the same, messages", "messages_few", "messages_growth"),
+        ("the same, an agent", "agent_few", "agent_growth"),
+    ),
+    _grown(
+        "one_answer",
+        {"few": 1, "many": 1000},
+        {"many": 300},
+        ("resume, {few} other is open", "few", "growth"),
+        ("the same, calls", "few_calls", "calls_growth"),
+    ),
+    _grown(
+        "branches",
+        {"few": 5, "many": 200},
+        {"many": 50},
+        ("a branch after {few} others", "branch", "branch_growth"),
+        ("a turn on it", "branch_turn", "branch_turn_growth"),
+        ("a fork of fork {few}", "fork", "fork_growth"),
+        ("a turn of it", "fork_turn", "fork_turn_growth"),
+    ),
+    _grown(
+        "nesting",
+        {"few": 5, "many": 50},
+        {"many": 20},
+        ("a level of {few}, pause, resume", "here", "here_growth"),
+        ("the same, another process", "elsewhere", "elsewhere_growth"),
+    ),
+    _grown(
+        "inbox_here",
+        {"few": 1000, "many": 100_000},
+        {"many": 5000},
+        ("a page of {few:,}, memory", "memory_page", "memory_page_growth"),
+        ("an answer", "memory_answer", "memory_answer_growth"),
+        ("a page of {few:,}, SQLite", "sqlite_page", "sqlite_page_growth"),
+        ("an answer", "sqlite_answer", "sqlite_answer_growth"),
     ),
     Workload(
         name="convo",

@@ -11,10 +11,9 @@ from typing import Annotated, Any, Literal, TypedDict, cast
 from adjourn import Message, Runner, RunResult, interrupt, once, workflow
 from adjourn.graph import END, START, Command, MessagesState, StateGraph, append, merge
 from adjourn.stores import MemoryStore, SQLiteStore, Store
-from bench.sides import conversation
+from bench.sides import conversation, growth
 from bench.sides.conversation import DEEP_CHARACTERS, converse, converse_in, reply, said
 from bench.sides.database import database, megabytes
-from bench.sides.growth import attach, many_questions
 from bench.sides.imports import import_cost
 from bench.sides.relay import Count, Node, Run, relay_race
 from bench.sides.side import REQUEST, Outcome, main
@@ -340,8 +339,7 @@ WORKS = {
     "parked": parked,
     "once": once_calls,
     "merge": merging,
-    "attach": attach,
-    "many_questions": many_questions,
+    **growth.WORKS,
     "convo": convo,
     "convo_long": convo_long,
     "resume_deep": resume_deep,

@@ -12,7 +12,7 @@ from adjourn._engine.scope import SESSION_ONLY, Scope
 from adjourn._owner import is_dead, process_id
 from adjourn._values.damage import Reading
 from adjourn.errors import Conflict, UsageError
-from adjourn.stores.kit import Claim, Commit, GetHead
+from adjourn.stores.kit import Claim, Commit, GetHead, ListCheckpoints
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Head, Header, Lease, Question, SessionRef, Status, Write
 
@@ -107,7 +107,10 @@ def _take_up(contents: Contents) -> None:
 
 async def _near(store: Store, ref: SessionRef, point: str) -> tuple[Header, bool]:
     """Return the header of the listed checkpoint at or before a record, and whether that is the record itself."""
-    rows = {row.id: row.header for row in await rows_up_to(store, ref, point)}
+    newest = await store.read(ListCheckpoints(ref, limit=1))
+    rows = {row.id: row.header for row in newest}
+    if Listed(rows).nearest(point) is None:  # It is not the head.
+        rows = {row.id: row.header for row in await rows_up_to(store, ref, point)}
     return rows.get(Listed(rows).nearest(point) or "", Header()), point in rows
 
 

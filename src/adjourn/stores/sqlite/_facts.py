@@ -81,7 +81,7 @@ class SQLiteFacts:
     whatever would take time raises `TooBig`.
     """
 
-    __slots__ = ("_connection", "_flush", "_row", "_small", "now")
+    __slots__ = ("_branches", "_connection", "_flush", "_row", "_small", "now")
     assumed = False
     has_inbox = True
     ttl = None
@@ -100,6 +100,7 @@ class SQLiteFacts:
         self.now = now
         self._flush = flush
         self._small = small
+        self._branches: Sequence[Branch] | None = None
 
     @property
     def row(self) -> SessionRow | None:
@@ -168,7 +169,10 @@ class SQLiteFacts:
     # The log
 
     def branches(self) -> Sequence[Branch]:
-        return branches_of(self._rows(_BRANCHES, self._key(0), self._key(MAX_RECORDS - 1)), self._session)
+        if self._branches is None:
+            rows = self._rows(_BRANCHES, self._key(0), self._key(MAX_RECORDS - 1))
+            self._branches = branches_of(rows, self._session)
+        return self._branches
 
     def record(self, id: str) -> RecordRow | None:
         known = self.branches()
