@@ -105,7 +105,7 @@ def _talk(name: str, figure: str, *, peer: str = "") -> tuple[Row, ...]:
 
 
 def _grown(name: str, size: Size, quick: Size, *rows: tuple[str, str, str]) -> Workload:
-    """What one of few costs us, each time with how many times as much one of many does."""
+    """The CPU time that one of few takes us, each with how many times as much one of many takes."""
 
     def row(label: str, took: str, growth: str) -> tuple[Row, Row]:
         unit = "" if took.endswith("calls") else "µs"

@@ -1,6 +1,7 @@
 """What one of many costs us: turns of a long session, answers, branches, levels of nested graphs, a page of the inbox.
 
-Where the same is done in a small and in a large session, both take turns: the machine's mood is the same for both.
+Where the same is done in a small and in a large session, both take turns, and the figures are CPU time: on a busy
+machine, a longer call is interrupted more often.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +22,7 @@ from bench.parked import fill
 from bench.sides.conversation import DEEP_CHARACTERS, reply, said
 from bench.sides.database import database
 from bench.sides.side import Outcome
-from bench.sides.stopwatch import Call, seconds
+from bench.sides.stopwatch import Call, cpu_seconds, seconds
 from tests.counting import calls_of
 
 AT_ONCE = 20
@@ -122,12 +123,12 @@ async def _answered(voters: int) -> tuple[Sequence[float], int]:
 
 
 async def beside(few: Call, many: Call, *, times: int = AT_ONCE) -> tuple[float, float]:
-    """The seconds of one of few, and how many times as long one of many takes."""
+    """The seconds of CPU time of one of few, and how many times as long one of many takes."""
     small: list[float] = []
     large: list[float] = []
     for _ in range(times):
-        small.append(await seconds(few))
-        large.append(await seconds(many))
+        small.append(await cpu_seconds(few))
+        large.append(await cpu_seconds(many))
     return median(small), median(large) / median(small)
 
 
@@ -185,7 +186,7 @@ async def one_answer(few: int, many: int) -> Outcome:
         async def answer(graph: CompiledGraph = graph, left: list[str] = left) -> None:
             await graph.resume("s", {left.pop(): "yes"})
 
-        took = median([await seconds(answer) for _ in range(AT_ONCE)]) * 1e6
+        took = median([await cpu_seconds(answer) for _ in range(AT_ONCE)]) * 1e6
         figures |= {name: took, f"{name}_calls": median([await calls_of(answer) for _ in range(AT_ONCE)])}
     growth = {"growth": figures["many"] / figures["few"], "calls_growth": figures["many_calls"] / figures["few_calls"]}
     return Outcome(figures=figures | growth)

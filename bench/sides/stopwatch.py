@@ -4,7 +4,7 @@ import gc
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 
 Call = Callable[[], Awaitable[object]]
 
@@ -14,6 +14,13 @@ async def seconds(call: Call) -> float:
     start = perf_counter()
     await call()
     return perf_counter() - start
+
+
+async def cpu_seconds(call: Call) -> float:
+    """The CPU time that this process takes while one call is made: what else the machine does hardly changes it."""
+    start = process_time()
+    await call()
+    return process_time() - start
 
 
 async def typical(call: Call, *, budget: float = 0.5, least: int = 2) -> float:

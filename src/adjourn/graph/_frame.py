@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Iterable, Mapping
 from functools import partial
 from itertools import chain
@@ -1121,13 +1121,15 @@ class _Left:
 
     def begin(self) -> None:
         """Take note that tasks run."""
-        self.names: Counter[str] = Counter()
+        self.names: dict[str, int] = {}
         self.woken: dict[Task, None] = {}
 
-    def end(self, ran: list[Task], names: Counter[str] | None) -> None:
+    def end(self, ran: list[Task], names: dict[str, int] | None) -> None:
         """Take note of how tasks have ended; `names` as they were before, if that was known."""
         if names is None:
-            self.names = Counter([task.node.name for task in self.tasks if task.status != "done"])
+            for task in self.tasks:
+                if task.status != "done":
+                    self.names[task.node.name] = self.names.get(task.node.name, 0) + 1
             return
         for task in ran:
             if task.status == "done":
