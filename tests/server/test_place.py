@@ -107,7 +107,11 @@ def pieces(texts: list[str], address: str, name: str, *, is_tool: bool) -> list[
 def test_cut_anywhere_the_pieces_add_up_to_every_text(
     events: list[Event], visits: list[tuple[int, int, bool]], here: bool
 ):  # rules V3, V10
-    reader, now = Reader(), 0
+    reader, now, uncut = Reader(), 0, Reader()
+    shown = set[tuple[str, str]]()
+    for event in events:
+        uncut.read(event, "")
+        shown |= uncut.texts.items()
     for later, count, is_here in [*visits, (0, 1000, here)]:
         now = min(now + later, len(events))
         assert re.fullmatch(PLACE, reader.place)
@@ -116,11 +120,8 @@ def test_cut_anywhere_the_pieces_add_up_to_every_text(
         for event, at, number in islice(sent(place, events, now, here=is_here), count):
             reader.read(event, at)
             now = max(now, number)
-    assert reader.ended == [
-        each.message.text if isinstance(each, MessageEvent) else each.result
-        for each in events
-        if isinstance(each, MessageEvent | ToolResult)
-    ]
+            assert reader.texts.items() <= shown  # Nothing is on the screen, at any time, that nobody wrote.
+    assert reader.ended == uncut.ended
 
 
 def test_more_texts_than_a_place_names_are_read_from_their_beginning():
@@ -158,6 +159,18 @@ def test_a_call_that_is_being_written_goes_on_where_it_was_cut():  # rule V3
     back = Place.read(at)
     assert back is not None
     assert list(back.caught_up(writing.now())) == [call(": 1}"), call("", index=1)]
+
+
+def test_a_text_that_begins_again_while_its_client_is_back_is_not_added_to_the_old_one():  # rules V3, A9
+    place = Place.read("0~")
+    assert place is not None
+    wrong, right = (Delta(address="agent:A", text=text, message_id="m1") for text in ("wrong ", "right "))
+    list(place.passed(wrong))
+    back = Place.read(str(place))
+    assert back is not None
+    assert list(back.caught_up([])) == []  # The model has failed, and has yet to be asked again.
+    assert [type(event) for event in back.passed(right)] == [Retrying, Delta]
+    assert list(back.passed(right)) == [right]
 
 
 # On the wire

@@ -105,12 +105,13 @@ class Place:
         match event:
             case Delta():
                 if (name := text_name(event)) is not None:
-                    yield from self._void(event, name)
+                    yield from self._void(name, event)
                     self._begun(name, event.address).add(event)
             case MessageEvent(message=said):
                 name = said.id or ""
-                yield from self._void(event, name)
                 begun = self._texts.get(_sum(name))
+                if begun is None:
+                    yield from self._void(name, event)
                 if said.role == "assistant" and (begun is not None or self._is_vague):
                     # The pieces of reasoning need not add up to that of the message, which only fills a gap.
                     gap = reasoning_of(said) if begun is None or begun.is_doubtful else ""
@@ -123,9 +124,8 @@ class Place:
                     whole = _piece(event, call_id=event.call_id, text=event.full or event.result)
                     yield from self._up_to(address, whole, must="t" if begun.is_doubtful else "")
                     self._texts.pop(_sum(address), None)
-            case Retrying(address=address):
-                void = _sum(address)
-                self._texts = {name: begun for name, begun in self._texts.items() if begun.address != void}
+            case Retrying():
+                self._drop(event)
             case _ if isinstance(event, FINAL):
                 self._texts.clear()
                 self._is_vague = False
@@ -141,17 +141,33 @@ class Place:
             begun.is_doubtful = name not in written
         for draft in drafts:
             name = text_name(draft) or ""
-            yield from self._void(draft, name)
-            had = self._texts.get(_sum(name))
+            yield from self._void(name, draft)
+            known = self._texts.get(_sum(name))
             whole = _piece(draft, message_id=draft.message_id, call_id=draft.call_id, text=draft.text)
             whole = replace(whole, reasoning=draft.reasoning)
-            yield from self._up_to(name, whole, draft.tool_calls, must=() if had is None else tuple(had.parts))
+            yield from self._up_to(name, whole, draft.tool_calls, must=() if known is None else tuple(known.parts))
 
     def _begun(self, name: str, address: str) -> _Begun:
         key = _sum(name)
         if key not in self._texts:
             self._texts[key] = _Begun(key, _sum(address))
         return self._texts[key]
+
+    def _void(self, name: str, by: Delta | Draft | MessageEvent) -> Iterator[Event]:
+        """Yield that a doubtful text ends there, if another one is written in its place, perhaps under its name."""
+        known, place = self._texts.get(_sum(name)), _sum(by.address)
+        if (known is None or known.is_doubtful) and any(
+            begun.is_doubtful and begun.address == place for begun in self._texts.values()
+        ):
+            yield self._drop(by)
+
+    def _drop(self, by: Event | Draft) -> Retrying:
+        """Forget what the client has from an address, as it does when it gets the event that is returned."""
+        place = _sum(by.address)
+        self._texts = {name: begun for name, begun in self._texts.items() if begun.address != place}
+        return Retrying(
+            agent=by.agent, path=by.path, address=by.address, attempt=1, max_attempts=1, delay=0.0, error=_AGAIN
+        )
 
     def _up_to(
         self, name: str, whole: Delta, calls: Sequence[ToolCallPiece] = (), *, must: Collection[str]
@@ -160,35 +176,18 @@ class Place:
         written = {"t": whole.text, "r": whole.reasoning, **{str(call.index): call.arguments for call in calls}}
         begun = self._texts.get(_sum(name))
         if self._is_vague if begun is None else any(begun.rest(part, written.get(part, "")) is None for part in must):
-            self._texts.pop(_sum(name), None)
-            yield _begins_anew(whole)
+            yield self._drop(whole)
         begun = self._begun(name, whole.address)
         text, reasoning = begun.rest("t", whole.text) or "", begun.rest("r", whole.reasoning) or ""
         pieces = [replace(whole, text=text, reasoning=reasoning)] if text or reasoning else []
         for call in calls:
             rest = begun.rest(str(call.index), call.arguments) or ""
             if rest or str(call.index) not in begun.parts:
-                piece = replace(call, arguments=rest)
-                pieces.append(replace(whole, text="", reasoning="", tool_call=piece))
+                pieces.append(replace(whole, text="", reasoning="", tool_call=replace(call, arguments=rest)))
         for piece in pieces:
             begun.add(piece)
             yield piece
 
-    def _void(self, by: Delta | Draft | MessageEvent, name: str) -> Iterator[Event]:
-        """Yield that a message that was being written ends there, if another one takes its place."""
-        key, place = _sum(name), _sum(by.address)
-        for other, text in list(self._texts.items()):
-            if text.is_doubtful and text.address == place != other != key:
-                del self._texts[other]
-                yield _begins_anew(by)
-
 
 def _piece(of: Event | Draft, **fields: Any) -> Delta:
     return Delta(agent=of.agent, path=of.path, address=of.address, **fields)
-
-
-def _begins_anew(by: Delta | Draft | MessageEvent) -> Retrying:
-    """Return what makes a client drop what it has of a text; its error is nobody's, so it can be said."""
-    return Retrying(
-        agent=by.agent, path=by.path, address=by.address, attempt=1, max_attempts=1, delay=0.0, error=_AGAIN
-    )
