@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from adjourn import ChatModelAgent, Delta, Retry, Run, Runner, ToolCall, interrupt, tool
-from adjourn._drafts import Draft, Drafts, drafts_of
 from adjourn.errors import InputWithdrawn, ModelError, UsageError
 from adjourn.events import Done, Event, Interrupted, MessageEvent
 from adjourn.models import Chunk, ToolCallChunk
 from adjourn.runner import CaughtUp, Reader, Watched
+from adjourn.server._drafts import Draft, Drafts, drafts_of
 from adjourn.stores import Store
 from adjourn.testing import ScriptedModel
 from tests.conftest import Buffer

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from adjourn._drafts import Drafts
 from adjourn.events import Delta, Done, Event, MessageEvent, Retrying, ToolCallPiece, ToolResult
 from adjourn.messages import Message
 from adjourn.server import App
+from adjourn.server._drafts import Drafts
 from adjourn.server._place import MOST, PLACE, Place
 
 from .agents import GATES, WORDS, counter

@@ -15,7 +15,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from adjourn._documents import plain
-from adjourn._drafts import drafts_of
 from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import (
@@ -46,6 +45,7 @@ from ._agui_data import (
 from ._agui_events import Encoder
 from ._callers import Caller, Callers
 from ._chat import read_answer
+from ._drafts import drafts_of
 from ._errors import ApiError, api_error, code_of
 from ._limits import Usage
 from ._media import MediaHosts

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from adjourn._documents import plain
-from adjourn._drafts import Draft
 from adjourn.events import (
     Cancelled,
     Custom,
@@ -33,6 +32,7 @@ from ._agui_data import (
     reasoning_of,
     result_ids,
 )
+from ._drafts import Draft
 
 
 class _Writing:

@@ -7,7 +7,6 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from adjourn._drafts import Draft
 from adjourn.events import (
     BreakLoop,
     Cancelled,
@@ -28,6 +27,7 @@ from adjourn.events import (
 from adjourn.messages import Part, Role, ToolCall, Usage
 from adjourn.stores.types import Status
 
+from ._drafts import Draft
 from ._wire import OnBusy, OnPending
 
 

@@ -22,7 +22,6 @@ from prometheus_client.registry import Collector
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from adjourn._drafts import Drafts
 from adjourn._engine.program import Program
 from adjourn._hiding import logger
 from adjourn._text import visible_line
@@ -31,6 +30,7 @@ from adjourn.messages import Usage
 from adjourn.runner import Options, Runner
 from adjourn.stores.types import Due
 
+from ._drafts import Drafts
 from ._errors import error_code
 from ._limits import Usage as CallersUsage
 

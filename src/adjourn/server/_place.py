@@ -14,10 +14,10 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from adjourn._drafts import Draft, text_name
 from adjourn.events import FINAL, Delta, Event, MessageEvent, Retrying, ToolCallPiece, ToolResult
 
 from ._agui_data import reasoning_of
+from ._drafts import Draft, text_name
 
 MOST = 64
 """How many texts a place names. A client that loses more of them at once reads them from their beginning."""

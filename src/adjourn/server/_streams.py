@@ -12,7 +12,6 @@ from urllib.parse import quote
 from starlette.requests import Request
 
 from adjourn._documents import questions
-from adjourn._drafts import drafts_of
 from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import AdjournError, StoreUnavailable, text_of
@@ -22,6 +21,7 @@ from adjourn.sessions import SessionStatus
 from adjourn.stores import SessionRef
 from adjourn.stores.kit import GetHead, ListEvents
 
+from ._drafts import drafts_of
 from ._errors import ApiError
 from ._place import PLACE, Place
 from ._sse import EventStream, closing, frame, opening
