@@ -84,7 +84,13 @@ async def blocking_step(steps: int, saver: SqliteSaver | None = None) -> float:
 async def steps(steps: int) -> Outcome:
     graph = loop(steps).compile()
     run = partial(graph.ainvoke, {"n": 0}, {"recursion_limit": steps + 10})
-    figures = {"step": await typical(run) / steps * 1e6, "blocking": await blocking_step(steps)}
+    stored = loop(steps).compile(checkpointer=InMemorySaver())
+    keep = partial(stored.ainvoke, {"n": 0}, durability="sync")
+    figures = {
+        "step": await typical(run) / steps * 1e6,
+        "memory": await typical(lambda: keep(thread(recursion_limit=steps + 10))) / steps * 1e6,
+        "blocking": await blocking_step(steps),
+    }
     return Outcome(figures=figures, result=(await run())["n"])
 
 

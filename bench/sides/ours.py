@@ -17,7 +17,7 @@ from bench.sides.database import database, megabytes
 from bench.sides.imports import import_cost
 from bench.sides.relay import Count, Node, Run, relay_race
 from bench.sides.side import REQUEST, Outcome, main
-from bench.sides.stopwatch import bytes_kept, seconds, typical
+from bench.sides.stopwatch import bytes_kept, python_calls, seconds, typical
 
 _sessions = (f"s{number}" for number in count())
 
@@ -50,8 +50,12 @@ def loop(steps: int) -> StateGraph:
 
 async def steps(steps: int) -> Outcome:
     graph = loop(steps).compile(max_steps=steps + 10)
-    run = partial(graph.run, {"n": 0})
-    return Outcome(figures={"step": await typical(run) / steps * 1e6}, result=(await run()).state["n"])
+    run, store = partial(graph.run, {"n": 0}), MemoryStore()
+    kept, result = await stored_steps(steps, store, "step")
+    figures = {"step": await typical(run) / steps * 1e6, "memory": kept, "calls": await python_calls(run) / steps}
+    stored = loop(steps).compile(store=store, max_steps=steps + 10)
+    figures["memory_calls"] = await python_calls(lambda: stored.run({"n": 0}, session_id=next(_sessions))) / steps
+    return Outcome(figures=figures, result=result)
 
 
 async def steps_sqlite(steps: int) -> Outcome:
@@ -149,7 +153,8 @@ async def round_trip(store: Store) -> Outcome:
         assert question.info == "Go on?"
         return (await graph.resume(paused.session_id, {question.id: "yes"})).state["answer"]
 
-    return Outcome(figures={"round_trip": await typical(ask_once) * 1e6}, result=await ask_once())
+    figures = {"round_trip": await typical(ask_once) * 1e6, "calls": await python_calls(ask_once)}
+    return Outcome(figures=figures, result=await ask_once())
 
 
 async def hitl_memory() -> Outcome:

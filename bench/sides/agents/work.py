@@ -12,7 +12,7 @@ from statistics import median
 from time import perf_counter
 
 from bench.sides.side import Outcome, Work
-from bench.sides.stopwatch import typical
+from bench.sides.stopwatch import python_calls, typical
 
 INSTRUCTION = "You look up orders."
 QUESTION = "What does my order cost?"
@@ -75,7 +75,7 @@ def works(
 
 async def _react(chat: Callable[[Script], Run]) -> Outcome:
     run = chat(Script(1))
-    return Outcome(figures={"run": await typical(run) * 1e6}, result=await run())
+    return Outcome(figures={"run": await typical(run) * 1e6, "calls": await python_calls(run)}, result=await run())
 
 
 async def _react_long(chat: Callable[[Script], Run], calls: int) -> Outcome:
@@ -98,6 +98,8 @@ async def _react_long(chat: Callable[[Script], Run], calls: int) -> Outcome:
 async def _approval(approval: Callable[[Script], dict[str, Run]]) -> Outcome:
     runs = approval(Script(1))
     figures = {name: await typical(run) * 1e6 for name, run in runs.items()}
+    if "stored" in runs:
+        figures["calls"] = await python_calls(runs["stored"])
     (result,) = {await run() for run in runs.values()}
     return Outcome(figures=figures, result=result)
 
