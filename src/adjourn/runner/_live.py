@@ -178,7 +178,7 @@ class LiveSession:
             scope.slots = asyncio.Semaphore(slots)
         self.log.owner = f"{process_id()}/{next(_runs)}"
         place = current_place.get()
-        scope.caller = None if place is None else place.frame.scope
+        scope.begun_by = None if place is None else place.frame.scope
 
     def header(self, source: str | None) -> Header:
         """Return what history shows of a record that is made now; without a source, nothing."""
@@ -251,7 +251,7 @@ class LiveSession:
         self.log.close(_ENDED)
         if self.log.unreleased is not None:
             self.beat.give_back(self.log.unreleased)
-        self.log.sink, self.scope.deps, self.scope.caller = _nowhere, None, None
+        self.log.sink, self.scope.deps, self.scope.begun_by = _nowhere, None, None
         self.readers = None
 
     def dissolve(self) -> None:

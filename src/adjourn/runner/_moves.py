@@ -51,7 +51,7 @@ PAGE = 100
 """Records whose events are read at once."""
 
 
-class Turn(Move):
+class BeginTurn(Move):
     """Begin a turn with an input, in a new session or one whose last turn is done; or give that up first."""
 
     uses_kept = True
