@@ -192,6 +192,16 @@ def test_the_layers_themselves_have_no_cycle():
         below(layer, ())
 
 
+def test_the_picture_of_the_layers_is_that_of_the_table():
+    """Whatever a layer may import stands in its own line of the picture, or below it."""
+    text = (Path(__file__).parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    picture = text.partition("## Layers\n\n```\n")[2].partition("```")[0]
+    width = picture.index("people at a terminal")  # of the column of names
+    place = {name: number for number, line in enumerate(picture.splitlines()) for name in line[:width].split()}
+    assert place.keys() == BELOW.keys() - {"__main__"}
+    assert [(layer, below) for layer in place for below in BELOW[layer] if place[below] < place[layer]] == []
+
+
 def test_there_are_no_import_cycles():
     edges = {module: ours(imported(module)) - {module} for module in MODULES}
     finished: set[str] = set()

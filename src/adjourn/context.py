@@ -14,7 +14,7 @@ from ._engine.entry import Place, current_place, here, question_key
 from ._engine.memos import NONE
 from ._engine.once import idempotency_key
 from ._engine.program import Program
-from ._engine.scope import OWN, Frame, Request
+from ._engine.scope import OWN, Action, Frame
 from ._engine.values import GONE, adopt_value, check_value_name, decoded
 from ._generics import Defaulted, Deps_co
 from ._schemas.answers import convert, to_json_data
@@ -229,23 +229,23 @@ class RunContext(Defaulted, Generic[Deps_co]):
 
     def exit(self, result: str = "") -> None:
         """End the run with this text, once this code has returned; an agent that is used as a tool ends alone."""
-        self._request("exit", result=result)
+        self._want("exit", result=result)
 
     def transfer_to(self, agent: str) -> None:
         """Hand over to another agent, once this code has returned."""
-        self._request("transfer", target=agent)
+        self._want("transfer", target=agent)
 
     def break_loop(self) -> None:
         """Leave the loop of agents around, once this code has returned."""
-        self._request("break_loop")
+        self._want("break_loop")
 
-    def _request(self, name: str, **arguments: str) -> None:
-        """Have the nearest frame above that accepts a request do it."""
+    def _want(self, name: str, **arguments: str) -> None:
+        """Have the nearest frame above that accepts an action do it."""
         for argument, text in arguments.items():
             check_text(text, argument)
         above: Frame | None = self._at.frame
         while above is not None:
-            if (kept_as := above.accept(Request(name, arguments))) is not None:
+            if (kept_as := above.accept(Action(name, arguments))) is not None:
                 self._leave(kept_as, {"name": name, "arguments": arguments})
                 return
             above = above.parent

@@ -10,7 +10,7 @@ import pytest
 
 from adjourn.errors import UsageError
 from adjourn.stores import PostgresStore, RedisStore, SQLiteStore, Store
-from adjourn.stores.kit import Applied, Effects, FactSheet, ListInputs, ListOpen, Query, RemoteStore, notes_in
+from adjourn.stores.kit import Applied, Effects, FactSheet, FactsWanted, ListInputs, ListOpen, RemoteStore, notes_in
 from adjourn.testing.suite.bench import Drive, S, question
 from tests.effort import amount
 from tests.servers import postgres, redis
@@ -23,9 +23,9 @@ class Trips(RemoteStore):
 
     reads = writes = 0
 
-    async def facts(self, query: Query) -> FactSheet:
+    async def facts(self, wanted: FactsWanted) -> FactSheet:
         self.reads += 1
-        return await super().facts(query)
+        return await super().facts(wanted)
 
     async def apply(self, effects: Effects) -> Applied | None:
         self.writes += 1

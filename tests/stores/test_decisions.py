@@ -22,16 +22,16 @@ from adjourn.stores.kit import (
     Commit,
     Effects,
     FactSheet,
+    FactsWanted,
     GiveAnswers,
     Guard,
     Logged,
     Prune,
-    Query,
     QuestionRow,
     RecordRow,
     Remembered,
     Renew,
-    Request,
+    SessionRequest,
     SessionRow,
     changed_columns,
     holds,
@@ -67,10 +67,10 @@ class Table:
     def branches(self) -> tuple[Branch, ...]:
         return tuple(self.rows[BRANCHES].values())
 
-    def read(self, query: Query) -> FactSheet:
+    def read(self, wanted: FactsWanted) -> FactSheet:
         asked, branch_no = self.rows[QUESTIONS].items(), self.row.branch_no if self.row else 0
         return FactSheet(
-            query,
+            wanted,
             self.now,
             self.row,
             questions=[row for (no, _), row in asked if no == branch_no],
@@ -103,7 +103,7 @@ class Table:
         self.row, self.rows = replace(now, **(added if self.row else {})), rows
         return True
 
-    def do(self, request: Request[T]) -> T:
+    def do(self, request: SessionRequest[T]) -> T:
         """Read, decide and apply at once."""
         effects, result = request.decide(self.read(wide(request)))
         assert effects is None or self.apply(effects)
@@ -118,8 +118,8 @@ class Table:
 NOTHING: dict[str, Any] = {"answers": (), "replaces": None}  # Any: arguments of Claim
 
 
-def wide(request: Request[object]) -> Query:
-    return request.query().widened(Query(ref=REF, waiting=True, branches=True))
+def wide(request: SessionRequest[object]) -> FactsWanted:
+    return request.wanted().widened(FactsWanted(ref=REF, waiting=True, branches=True))
 
 
 def commit(table: Table, write: Write, *, release: bool = False, lease: Lease = ANN) -> Commit:
@@ -130,7 +130,7 @@ def answer(*ids: str, value: bytes = b"1") -> GiveAnswers:
     return GiveAnswers(ref=REF, answers=[yes(each, value) for each in ids], after=None)
 
 
-def others() -> st.SearchStrategy[Request[object]]:
+def others() -> st.SearchStrategy[SessionRequest[object]]:
     """What anybody may do while somebody else runs the session."""
     return st.one_of(
         st.sampled_from("qrp").map(answer),
@@ -139,7 +139,7 @@ def others() -> st.SearchStrategy[Request[object]]:
     )
 
 
-def meddle(table: Table, requests: list[Request[object]]) -> None:
+def meddle(table: Table, requests: list[SessionRequest[object]]) -> None:
     for request in requests:
         with suppress(AlreadyResumed):  # two of them gave the same answer
             table.do(request)
@@ -147,7 +147,7 @@ def meddle(table: Table, requests: list[Request[object]]) -> None:
 
 @given(st.lists(others(), max_size=6), st.booleans(), st.booleans())
 def test_answers_cancels_and_renewals_never_make_a_live_owners_commit_fail(
-    requests: list[Request[object]], remembers: bool, asks: bool
+    requests: list[SessionRequest[object]], remembers: bool, asks: bool
 ):  # rule C1
     table = Table("q", "r", "p")
     assert table.row is not None
@@ -164,7 +164,7 @@ def test_answers_cancels_and_renewals_never_make_a_live_owners_commit_fail(
 
 @given(st.lists(others(), max_size=6), st.booleans())
 def test_a_pause_fails_only_for_an_answer_that_its_owner_has_not_seen(
-    requests: list[Request[object]], remembers: bool
+    requests: list[SessionRequest[object]], remembers: bool
 ):  # rule R3
     table = Table("q", "r", "p")
     assert table.row is not None
@@ -205,7 +205,7 @@ def test_answers_are_left_only_to_an_owner_who_is_still_there(is_taken_over: boo
 @given(st.permutations(["q", "r", "p"]))
 def test_answers_to_different_questions_all_succeed(order: list[str]):  # rule R3
     table = Table("q", "r", "p")
-    decided = [answer(each).decide(table.read(answer(each).query())) for each in order]
+    decided = [answer(each).decide(table.read(answer(each).wanted())) for each in order]
     assert all(effects is not None and table.apply(effects) for effects, _ in reversed(decided))
     assert all(not each.is_open for each in table.questions.values())
     assert table.row is not None
@@ -216,7 +216,7 @@ def test_answers_to_different_questions_all_succeed(order: list[str]):  # rule R
 def test_of_answers_to_one_question_one_wins(count: int, choose: random.Random):  # rule R3
     table = Table("q", "r")
     requests = [answer("q", value=b"%d" % n) for n in range(count)]
-    decided = [(request, request.decide(table.read(request.query()))[0]) for request in requests]
+    decided = [(request, request.decide(table.read(request.wanted()))[0]) for request in requests]
     choose.shuffle(decided)
     won = [request for request, effects in decided if effects is not None and table.apply(effects)]
     assert len(won) == 1
@@ -224,7 +224,7 @@ def test_of_answers_to_one_question_one_wins(count: int, choose: random.Random):
     for request, _ in decided:
         if request is not won[0]:
             with pytest.raises(AlreadyResumed):
-                request.decide(table.read(request.query()))
+                request.decide(table.read(request.wanted()))
 
 
 @given(st.sampled_from([None, 99.0, 100.0, 101.0]), st.booleans(), st.booleans())
@@ -289,7 +289,7 @@ def test_a_stale_fence_never_writes(writes: bool, remembers: bool, release: bool
 
 @given(st.booleans(), st.booleans(), st.lists(others(), max_size=3))
 def test_a_commit_whose_reply_was_lost_can_be_made_again(
-    release: bool, remembers: bool, requests: list[Request[object]]
+    release: bool, remembers: bool, requests: list[SessionRequest[object]]
 ):  # rule C1
     table = Table("q", "r", "p")
     assert table.row is not None
@@ -302,12 +302,12 @@ def test_a_commit_whose_reply_was_lost_can_be_made_again(
 
 
 @given(st.lists(others(), max_size=4))
-def test_a_prune_does_not_fail_because_of_others(requests: list[Request[object]]):  # rule C7
+def test_a_prune_does_not_fail_because_of_others(requests: list[SessionRequest[object]]):  # rule C7
     table = Table("q", "r", "p")
     for number in range(1, 4):
         table.do(commit(table, record(number, f"b.{number - 1}", full=True)))
     prune = Prune(ref=REF, keep=1, before=None)
-    facts = table.read(prune.query())
+    facts = table.read(prune.wanted())
     meddle(table, requests)
     table.do(commit(table, record(4, "b.3")))
     effects, gone = prune.decide(facts)

@@ -34,7 +34,7 @@ from adjourn.stores.kit import (
     Submit,
     Withdraw,
 )
-from adjourn.stores.kit.facts import FactSheet, Query
+from adjourn.stores.kit.facts import FactSheet, FactsWanted
 from adjourn.stores.kit.rows import stored_statuses
 from adjourn.stores.postgres._queries import DUE, IDLE, filters
 from adjourn.testing.suite.bench import Drive, S, paused, question, yes
@@ -83,9 +83,9 @@ class CountingStore(PostgresStore):
     reads = 0
     writes = 0
 
-    async def facts(self, query: Query) -> FactSheet:
+    async def facts(self, wanted: FactsWanted) -> FactSheet:
         self.reads += 1
-        return await super().facts(query)
+        return await super().facts(wanted)
 
     async def try_to(self, statement: bytes, values: Mapping[str, Any], session: str) -> list[tuple[Any, ...]]:
         self.writes += 1

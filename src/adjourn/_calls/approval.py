@@ -226,7 +226,7 @@ REVIEW = "wrap:reviewed"
 REASON = "need_approval"
 
 
-class Decided(NamedTuple):
+class Allowed(NamedTuple):
     """What a person let run, who it was, and the converted arguments."""
 
     decision: Approve | Edit
@@ -234,9 +234,9 @@ class Decided(NamedTuple):
     converted: dict[str, Any]
 
 
-async def approved(
+async def get_approval(
     task: UserFrame, caller: Caller, tool: Tool, call: ToolCall, converted: dict[str, Any]
-) -> Decided | None:
+) -> Allowed | None:
     """Return what a person let run of a call, or None if no one needs to be asked.
 
     Once a question has been asked, its answer decides; the predicate is not evaluated again.
@@ -258,7 +258,7 @@ async def approved(
     if runs is None and not question.is_open:
         # More would run than was shown: the answer does not count, and the question is superseded (rule I14).
         for each in _asked_before(task, call):
-            entry_of(task).passed(each)
+            entry_of(task).count_as_asked(each)
         if _edit_before(task, call, question) is not None:
             converted = _fit(task.address, tool, shown.arguments)  # What is superseded is the edited call.
         question, shown = _ask(task, caller, tool, call, tool.show(converted))
@@ -266,12 +266,12 @@ async def approved(
     found = await _answer(task, caller, tool, call, dict(shown.arguments), question)
     assert not isinstance(found, Reject | Respond)  # They run nothing, and were acted on before (see `refused`).
     if isinstance(found, Edit):
-        return Decided(found, question.by, tool.validate(found.arguments))
+        return Allowed(found, question.by, tool.validate(found.arguments))
     assert runs is not None
     if (edited := _edit_before(task, call, question)) is not None:
         task.scope.note_editors(question)
-        return Decided(Edit(shown.arguments), edited.by, runs)
-    return Decided(found, question.by, runs)
+        return Allowed(Edit(shown.arguments), edited.by, runs)
+    return Allowed(found, question.by, runs)
 
 
 def refused(task: UserFrame, call: ToolCall) -> Reject | Respond | None:
@@ -279,7 +279,7 @@ def refused(task: UserFrame, call: ToolCall) -> Reject | Respond | None:
     asked = _asked(task, call)
     found = None if asked is None else refusal(asked[0])
     if found is not None:
-        _pass(task, call)
+        _count_as_asked(task, call)
     return found
 
 
@@ -394,14 +394,14 @@ def _asked_before(task: UserFrame, call: ToolCall) -> Iterable[Question]:
     return takewhile(lambda question: _shown(question, call) is None, task.questions or ())
 
 
-def _pass(task: UserFrame, call: ToolCall) -> None:
+def _count_as_asked(task: UserFrame, call: ToolCall) -> None:
     """Count the approval's questions and those of the predicate before it as asked in this entry."""
     is_asked = False
     for question in task.questions or ():
         is_approval = _shown(question, call) is not None
         is_asked = is_asked or is_approval
         if is_approval or not is_asked:
-            entry_of(task).passed(question)
+            entry_of(task).count_as_asked(question)
 
 
 def _ask(
@@ -413,7 +413,7 @@ def _ask(
     why: str = "",
     editor: str | None = None,
 ) -> tuple[Question, ToolCallInfo]:
-    """Ask, and pause; return the question, with the call that it shows, if it was answered before.
+    """Ask, and pause; if the same was asked before and answered, return that question, with the call that it shows.
 
     The `editor` is the person who wants these arguments.
     """
@@ -447,7 +447,7 @@ async def _answer(
     arguments: dict[str, Any],
     question: Question,
 ) -> Decision:
-    _pass(task, call)
+    _count_as_asked(task, call)  # So none of them is given back below: whatever is asked there is new, and pauses.
     if question.is_open:
         entry_of(task).wait_for(question)
     try:
@@ -457,7 +457,7 @@ async def _answer(
         entry_of(task).refuse(question)
         what = "edited arguments do" if isinstance(error, InvalidArguments) else "answer does"
         _ask(task, caller, tool, call, arguments, f"The {what} not fit ({error}). ")
-        raise  # never reached: asking raises
+        raise  # never reached
     if isinstance(found, Edit) and task.scope.needs_another(question):
         # It is a request of its author, which another person has to approve (rule V19).
         entry_of(task).refuse(question)

@@ -179,7 +179,7 @@ def _passed(task: UserFrame, tool: Tool, request: ToolRequest) -> list[Question]
     mine = mine or [question for question in asked[-1:] if has_other_defaults(tool, question)]
     for question in mine:
         if _shows(question, request) or refusal(question) is not None or _was_used(task, question):
-            entry_of(task).passed(question)
+            entry_of(task).count_as_asked(question)
     return mine
 
 

@@ -45,7 +45,7 @@ from adjourn.middleware.hooks import ToolRequest
 from adjourn.models import close_stream
 from adjourn.tools import Edit, Reject, Respond, Tool, result_text
 
-from .approval import REVIEW, approved, is_remembered, needs_approval, refused
+from .approval import REVIEW, get_approval, is_remembered, needs_approval, refused
 from .at_most_once import ToolTimeout, begun, note_failure, settle
 from .caller import Caller, Kit, program_options
 from .hidden import hidden_content
@@ -59,7 +59,7 @@ _Content = tuple[Any, str | None]
 """What the model reads of a result, and the whole text if that is truncated."""
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class CallResult(Struct, frozen=True, kw_only=True):
     """The result of a tool call: `content` is what the model reads, `full` the whole text if that is truncated.
 
     If a person edited its arguments, `arguments` has the edited ones and `by` says who it was.
@@ -72,7 +72,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     full: str | None = None
 
 
-async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outcome:
+async def use(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> CallResult:
     """Run a tool call in the frame `task`; only pauses, cancellations and what the kit wants raised are raised."""
     if task.questions and (decision := refused(task, call)) is not None:
         return _not_run(decision)
@@ -136,7 +136,7 @@ def _identity(task: UserFrame, arguments: Mapping[str, Any]) -> Mapping[str, Any
     return arguments if wrote is None or not is_same_json(shown, dict(arguments)) else wrote
 
 
-async def _unknown(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> Outcome:
+async def _unknown(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) -> CallResult:
     if callable(handler := kit.on_unknown):
         return await _concluded(task, caller, kit, call, partial(_handled, handler, call))
     if _has_begun(task):
@@ -145,7 +145,7 @@ async def _unknown(task: UserFrame, caller: Caller, kit: Kit, call: ToolCall) ->
     if kit.on_unknown == "raise":
         raise error
     _log(task, caller, call, error)
-    return Outcome(content=str(error), error=str(error))
+    return CallResult(content=str(error), error=str(error))
 
 
 async def _handled(handler: Callable[[ToolCall], Any], call: ToolCall) -> _Content:
@@ -155,10 +155,10 @@ async def _handled(handler: Callable[[ToolCall], Any], call: ToolCall) -> _Conte
 
 async def _decided(
     task: UserFrame, caller: Caller, kit: Kit, tool: Tool, call: ToolCall, converted: dict[str, Any]
-) -> Outcome:
+) -> CallResult:
     """Get the call approved if needed, and act on the decision."""
     try:
-        found = await approved(task, caller, tool, call, converted)
+        found = await get_approval(task, caller, tool, call, converted)
     except InvalidArguments as error:
         return _failed(task, caller, kit, call, error)
     if found is None:
@@ -167,11 +167,11 @@ async def _decided(
     return await _run(task, caller, kit, tool, call, found.converted, edited)
 
 
-def _not_run(decision: Reject | Respond) -> Outcome:
+def _not_run(decision: Reject | Respond) -> CallResult:
     if isinstance(decision, Respond):
-        return Outcome(content=decision.text)
+        return CallResult(content=decision.text)
     why = f": {decision.reason}" if decision.reason else "."
-    return Outcome(content=f"A person refused this call{why}", error="refused")
+    return CallResult(content=f"A person refused this call{why}", error="refused")
 
 
 async def _run(
@@ -182,7 +182,7 @@ async def _run(
     call: ToolCall,
     converted: dict[str, Any],
     edited: _Edited = (None, None),
-) -> Outcome:
+) -> CallResult:
     _check_gates(task, kit, tool)
     if tool.review is None:
         _emit_call(task, caller, call, edited[0])
@@ -221,14 +221,14 @@ async def _concluded(
     call: ToolCall,
     run: Callable[[], Awaitable[_Content]],
     edited: _Edited = (None, None),
-) -> Outcome:
+) -> CallResult:
     """Return the outcome of a call's code; only what the model cannot react to is raised."""
     before = entry_of(task).mark()
     try:
         shown, full = await run()
     except ToolRefused as refused:
         # A person's answer, not a failure, so it is not raised even if tool errors are.
-        outcome = Outcome(content=str(refused), error="refused", arguments=edited[0], by=edited[1])
+        outcome = CallResult(content=str(refused), error="refused", arguments=edited[0], by=edited[1])
     except (Conflict, StoreUnavailable):
         raise  # What is stored is in doubt: a model cannot react to that.
     except Exception as error:  # protects the agent: its model reads the error, unless errors are to be raised
@@ -241,7 +241,7 @@ async def _concluded(
         outcome = _failed(task, caller, kit, call, _as_tool_error(error), _edit_of(task, edited))
     else:
         ran, by = _edit_of(task, edited)
-        return Outcome(content=shown, arguments=ran, by=by, full=full)
+        return CallResult(content=shown, arguments=ran, by=by, full=full)
     # Drop the values that it wrote, and do not expect it to repeat what it did in an earlier entry.
     entry_of(task).drop_writes(before)
     entry_of(task).expect_nothing()
@@ -287,13 +287,13 @@ def _as_tool_error(error: BaseException) -> EndedEarly:
 
 def _failed(
     task: UserFrame, caller: Caller, kit: Kit, call: ToolCall, error: Exception, edited: _Edited = (None, None)
-) -> Outcome:
+) -> CallResult:
     """Return the outcome of an error: the model reads what happened, without a traceback."""
     if kit.on_error == "raise":
         raise error
     _log(task, caller, call, error)
     text = _told(error, only_type=kit.on_error == "tell_type")
-    return Outcome(content=f"Error: {text}", error=text, arguments=edited[0], by=edited[1])
+    return CallResult(content=f"Error: {text}", error=text, arguments=edited[0], by=edited[1])
 
 
 def _told(error: Exception, *, only_type: bool) -> str:

@@ -23,8 +23,9 @@ class Questions(Struct, eq=False):
     """The questions of a live session: which are open, how many each place has asked, and who asked.
 
     `all` has those of every frame, live or dormant, by id, `open` the open ones, and `paths` those of their frames.
-    `asked` numbers the questions of a place, `asked_new` those that no record numbers yet. `askers` are the frames
-    that have asked or composed anything. `changed` are questions on record that the next record must update.
+    `asked` is how many questions each place has asked, by address, and `asked_new` that of the places that have asked
+    since the last record. `askers` are the frames that have asked or composed anything. `changed` are questions on
+    record that the next record must update.
     `opened` and `closed` are those that were opened and closed since the last record, and `timed` the open ones that
     expire: what a commit or an answer costs does not depend on how many others are open.
     `in_order` says that `open` is in task order, since nothing has been asked or restored after it was put in order.

@@ -92,7 +92,8 @@ class Entry(Struct, eq=False):
     values written by `@once` calls that are under way. `failures` are those since the last question, which are stored
     with the next one. `runs` are the names of its child runs. `replaced` are questions on record in whose place it has
     asked something else, by id, and whether each was optional before. `sent_before` is how many events the frame had
-    emitted before the first new one of this entry.
+    emitted before the first new one of this entry. `seen` counts the calls that are alike (`next`), and has the
+    questions that the code has reached (`meet`). `fresh` are the calls that were kept in it.
 
     While it lasts, `frame.running` is this entry, and only its code changes what the frame keeps. `missing` is what is
     on record and has not happened again yet; it only shrinks, unless code in the entry is tried again (`go_back`), and
@@ -492,7 +493,7 @@ class Entry(Struct, eq=False):
         """Return whether the code has reached a question in this entry."""
         return self.seen is not None and (Kind.ASK, question.id, _MET) in self.seen
 
-    def passed(self, question: Question) -> None:
+    def count_as_asked(self, question: Question) -> None:
         """Count a question that is on record as asked in this entry."""
         self.meet(question)
         if not question.void:
@@ -645,4 +646,4 @@ def check_not_own(session_id: str, owner: str | None) -> None:
                 "answer, edit or delete it: it would have to wait for itself. "
                 "Ask with `interrupt`, or let somebody outside of the session do that."
             )
-        scope = scope.caller
+        scope = scope.begun_by

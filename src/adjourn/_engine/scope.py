@@ -184,7 +184,7 @@ SESSION_ONLY = "~session:"
 """Prefix of session values that count only in their own session: a fork does not get them."""
 
 
-class Request(Struct, frozen=True):
+class Action(Struct, frozen=True):
     """What code wants from a frame above it, once the code has returned; that frame knows what it means."""
 
     name: str
@@ -192,7 +192,7 @@ class Request(Struct, frozen=True):
 
 
 ACTION = "~action"
-"""The session value by which a task leaves a request for its agent; user-defined names cannot start with "~"."""
+"""The session value by which a task leaves an action for its agent; user-defined names cannot start with "~"."""
 
 
 class Frame:
@@ -285,10 +285,10 @@ class Frame:
         """Who receives what is emitted here."""
         return EVERYONE if self.parent is None else self.parent.audience
 
-    def accept(self, request: Request) -> str | None:
-        """Return the reserved name under which code below keeps a request for this frame; None if it is not for it.
+    def accept(self, action: Action) -> str | None:
+        """Return the reserved name under which code below keeps an action for this frame; None if it is not for it.
 
-        What cannot be done raises here, in the code that requests it.
+        What cannot be done raises here, in the code that wants it.
         """
         return None
 
@@ -411,8 +411,8 @@ class Scope:
     # Slots: every run sets and reads nearly all of these, and there are too many for Python's fast instance attributes.
     __slots__ = (
         "app",
+        "begun_by",
         "branch",
-        "caller",
         "cancellation",
         "changes",
         "clock",
@@ -482,7 +482,7 @@ class Scope:
         self.slots: asyncio.Semaphore | None = None
         self.deps: Any = None  # Any: whatever the user passes
         self.program_options: Any = None  # Any: whatever the runner has for its program, which knows the type
-        self.caller: Scope | None = None
+        self.begun_by: Scope | None = None
         """The session whose code began this run, and perhaps waits for it."""
         self.closed: Exception | None = None
         self.questions: Questions = Questions()

@@ -19,7 +19,7 @@ from adjourn._engine.entry import SAID
 from adjourn._engine.frame import UserFrame
 from adjourn._engine.program import Program, Report
 from adjourn._engine.record import GraphImage, Question, UserImage
-from adjourn._engine.scope import ACTION, OWN, Audience, Frame, Request, Scope
+from adjourn._engine.scope import ACTION, OWN, Action, Audience, Frame, Scope
 from adjourn._engine.values import GONE, lift_values
 from adjourn.errors import CheckpointCorrupt, ProgramChanged, UsageError
 from adjourn.events import Event, ToolResult
@@ -154,7 +154,7 @@ class AgentPlan(Plan):
 
     # Agents and tasks below
 
-    def check_action(self, frame: AgentFrame, action: Request) -> None:
+    def check_action(self, frame: AgentFrame, action: Action) -> None:
         """Raise if the agent cannot do this."""
         if action.name == "transfer":
             raise UsageError(
@@ -416,7 +416,7 @@ class Transcript:
             )
 
 
-class Turn:
+class LiveTurn:
     """What an agent has of its turn in this process, and no record has.
 
     `hooks`, `kit` and `options` are what the plan has prepared, which knows their types: None until it has, so a frame
@@ -431,14 +431,14 @@ class Turn:
         self.hooks: Hooks | None = None
         self.kit: Any = None
         self.options: Any = None
-        self.actions: list[Request] = []
+        self.actions: list[Action] = []
         self.fulls: dict[str, str] = {}
         self.output_below: str = ""
         self.numbered: tuple[tuple[ToolCall, ...], dict[str, int]] | None = None
         self.since: float = time.monotonic()
 
-    def next_action(self) -> Request | None:
-        """Return the first action requested in the superstep that has ended; any others are dropped."""
+    def next_action(self) -> Action | None:
+        """Return the first action wanted in the superstep that has ended; any others are dropped."""
         actions, self.actions = self.actions, []
         return actions[0] if actions else None
 
@@ -471,7 +471,7 @@ class AgentFrame(GraphFrame):
         else:
             self.transcript = above.transcript
         self.view: View = View(agent.name, _prompters(self))
-        self.turn: Turn = Turn()
+        self.turn: LiveTurn = LiveTurn()
 
     @property
     def progress(self) -> Progress:
@@ -541,7 +541,7 @@ class AgentFrame(GraphFrame):
         # The model that answered last is asked first in the next turn, too.
         fields.set("progress", Progress(trail=trail, model=self.progress.model))
         fields.set("endings", {})
-        self.turn = Turn()
+        self.turn = LiveTurn()
         if self.owns_transcript:
             self.transcript.begin_turn()
         self.end_hooks()
@@ -575,14 +575,14 @@ class AgentFrame(GraphFrame):
 
     # What its tasks leave for it
 
-    def accept(self, request: Request) -> str | None:
-        self.plan.check_action(self, request)
+    def accept(self, action: Action) -> str | None:
+        self.plan.check_action(self, action)
         return ACTION
 
     def merge_values(self, values: Mapping[str, Any]) -> None:
         turn, kept = self.turn, dict(self.plan.take_values(self, values))
         if (action := kept.pop(ACTION, None)) is not None:
-            turn.actions.append(Request(**action))
+            turn.actions.append(Action(**action))
         turn.output_below = kept.pop(OUTPUT, turn.output_below)
         for key in [key for key in kept if key.startswith(FULL)]:
             turn.fulls[key.removeprefix(FULL)] = kept.pop(key)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from adjourn._calls.caller import program_options
 from adjourn._engine.address import segment_text
-from adjourn._engine.scope import Request
+from adjourn._engine.scope import Action
 from adjourn.errors import ToolError
 from adjourn.events import Transfer
 from adjourn.graph._node import Node, Send
@@ -103,7 +103,7 @@ class HandoffPlan(AgentPlan):
             return [(_member(frame, active[len(chain)]), None)]
         return self.own_turn(frame)
 
-    def check_action(self, frame: AgentFrame, action: Request) -> None:
+    def check_action(self, frame: AgentFrame, action: Action) -> None:
         """Raise if the agent cannot do this."""
         if action.name == "transfer":
             check_target(reachable(frame), action.arguments["target"])

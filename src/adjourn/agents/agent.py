@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from adjourn._engine.entry import entry_of
 from adjourn._engine.memos import Key, Kind
 from adjourn._engine.record import GraphImage, Image
-from adjourn._engine.scope import Frame, Request, Scope
+from adjourn._engine.scope import Action, Frame, Scope
 from adjourn._engine.values import decoded
 from adjourn._generics import Deps_contra, Out_co
 from adjourn._values.damage import Reading
@@ -122,7 +122,7 @@ class CustomPlan(HandoffPlan):
         frame.emit(BreakLoop(address=frame.address))
         return frame.end(Ending(output=output, action="break_loop"))
 
-    def check_action(self, frame: AgentFrame, action: Request) -> None:
+    def check_action(self, frame: AgentFrame, action: Action) -> None:
         limit = self.agent.max_handovers
         if action.name == "transfer" and frame.progress.trail.count(self.name) > limit:
             raise LimitExceeded(self.name, "handovers", limit)

@@ -12,7 +12,7 @@ from typing import Any, cast
 from adjourn._checks import check_middleware
 from adjourn._engine.program import Report
 from adjourn._engine.record import Image
-from adjourn._engine.scope import ACTION, Frame, Request, Scope
+from adjourn._engine.scope import ACTION, Action, Frame, Scope
 from adjourn._habits import checks_options
 from adjourn._values import codec
 from adjourn.errors import UsageError
@@ -50,7 +50,7 @@ class GraphAgentPlan(AgentPlan):
     def first(self, frame: AgentFrame) -> list[Send]:
         return []
 
-    def check_action(self, frame: AgentFrame, action: Request) -> None:
+    def check_action(self, frame: AgentFrame, action: Action) -> None:
         if action.name == "transfer":
             back = giver(frame)
             check_target([] if back is None else [back.agent], action.arguments["target"])
@@ -59,7 +59,7 @@ class GraphAgentPlan(AgentPlan):
         kept = dict(values)
         if (action := kept.pop(ACTION, None)) is not None:
             # The graph goes on by its edges; what was requested is done when it has ended.
-            frame.set_progress(requested=_ending(Request(**action)))
+            frame.set_progress(requested=_ending(Action(**action)))
         return kept
 
     def open_graph(self, frame: AgentFrame, image: Image | None) -> GraphFrame:
@@ -254,7 +254,7 @@ def _keep_state(top: AgentFrame, name: str, fields: dict[str, Any]) -> None:
     top.scope.mark(top)
 
 
-def _ending(action: Request) -> Ending:
+def _ending(action: Action) -> Ending:
     """Return how an agent ends that does what a node requested."""
     arguments = action.arguments
     return Ending(action=action.name, output=arguments.get("result", ""), target=arguments.get("target", ""))

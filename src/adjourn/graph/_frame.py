@@ -20,7 +20,7 @@ from adjourn._engine.memos import Key, Memo
 from adjourn._engine.program import ProgramFrame, Report
 from adjourn._engine.record import GraphImage, Image, Question, UserImage
 from adjourn._engine.retry import attempted
-from adjourn._engine.scope import ACTION, TURN, Audience, Frame, Request, RunCancelled, Scope
+from adjourn._engine.scope import ACTION, TURN, Action, Audience, Frame, RunCancelled, Scope
 from adjourn._engine.values import adopt_value, lift_values, lower_values, value_or
 from adjourn._text import a_type
 from adjourn._values import codec
@@ -1093,7 +1093,7 @@ def _raise_failure(tasks: list[Task]) -> Literal[False]:
 
 def _check_requests(tasks: list[Task]) -> None:
     """Refuse that tasks of one superstep request different endings of the agent that runs the graph."""
-    requesting = [(task, Request(**left[ACTION])) for task in tasks if (left := task.written) and ACTION in left]
+    requesting = [(task, Action(**left[ACTION])) for task in tasks if (left := task.written) and ACTION in left]
     for task, request in requesting[1:]:
         first, other = requesting[0]
         if request != other:

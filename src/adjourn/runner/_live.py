@@ -89,9 +89,9 @@ class LiveSession:
     __slots__ = (
         "answers",
         "beat",
-        "begins",
         "claims",
         "head",
+        "input_id",
         "is_new",
         "is_to_hand_over",
         "is_unattended",
@@ -141,10 +141,13 @@ class LiveSession:
         self.status: Status = "done"
         self.is_new: bool = True
         self.owner: str | None = None
+        """Whose lease it was when it was loaded; the run here is `log.owner`."""
         self.answers: tuple[Answered, ...] = ()
+        """Those that wait beside the log, and that no frame has yet."""
         self.head: Head | None = None
+        """What was loaded of it; where its log is now says `log.tail`."""
         self.claims: int = 0
-        self.begins: str | None = None
+        self.input_id: str | None = None
         """The id of the input in the queue that its turn begins with."""
         self.is_to_hand_over: bool = False
         self.is_unattended: bool = False
@@ -170,12 +173,12 @@ class LiveSession:
         scope.yield_deadline = sessions.yield_deadline
         scope.closed = scope.cancellation.mode = None
         self.is_to_hand_over = False
-        self.queued, self.begins, self.superseded = 0, None, ()
+        self.queued, self.input_id, self.superseded = 0, None, ()
         if slots is not None:
             scope.slots = asyncio.Semaphore(slots)
         self.log.owner = f"{process_id()}/{next(_runs)}"
         place = current_place.get()
-        scope.caller = None if place is None else place.frame.scope
+        scope.begun_by = None if place is None else place.frame.scope
 
     def header(self, source: str | None) -> Header:
         """Return what history shows of a record that is made now; without a source, nothing."""
@@ -188,7 +191,7 @@ class LiveSession:
             address=root.address,
             next=root.following() if self.scope.turn else (),  # Before its first turn, nothing is to come.
             metadata=noted,
-            input=self.begins if source == "input" else None,
+            input=self.input_id if source == "input" else None,
         )
 
     def cut(self, mode: str) -> None:
@@ -248,7 +251,7 @@ class LiveSession:
         self.log.close(_ENDED)
         if self.log.unreleased is not None:
             self.beat.give_back(self.log.unreleased)
-        self.log.sink, self.scope.deps, self.scope.caller = _nowhere, None, None
+        self.log.sink, self.scope.deps, self.scope.begun_by = _nowhere, None, None
         self.readers = None
 
     def dissolve(self) -> None:
@@ -275,8 +278,8 @@ class LiveSession:
             note(logging.INFO, "took over", self.scope.session_id, self.log.tail.head, owner=owner)
 
     @property
-    def is_running(self) -> bool:
-        """Whether somebody else runs it, as far as was known when it was loaded."""
+    def runs_elsewhere(self) -> bool:
+        """Whether another run has it, as far as was known when it was loaded."""
         return self.owner is not None and self.dead_owner is None
 
 
@@ -378,7 +381,7 @@ class LiveSessions:
         live.head, live.status, live.owner, live.answers = head, head.status, head.owner, loaded.answers
         state = sum(len(bytes(piece)) for kept in tree.pieces.values() for parts in kept.values() for piece in parts)
         live.scope.restore(tree)
-        if head.status == "running" and not live.is_running and loaded.point == head.checkpoint:
+        if head.status == "running" and not live.runs_elsewhere and loaded.point == head.checkpoint:
             live.scope.count_crash()
         live.scope.branch = loaded.point.rpartition(".")[0]
         live.log.tail.stand(head.checkpoint, head.seq)
@@ -480,10 +483,10 @@ async def resolve(
         questions = OpenQuestions(live.ref, scope.branch, open_, require_token=settings.require_token)
         return questions.resolve(given, by, message, called)
     except UnknownInterrupt as unknown:
-        error = await why_not_open(settings.store, live.ref, unknown, live=live.is_running)
+        error = await why_not_open(settings.store, live.ref, unknown, live=live.runs_elsewhere)
         if error is unknown and scope.questions.has_ended(unknown.interrupt_id):
             # It ended on the branch that this one came from.
-            error = AlreadyResumed(scope.session_id, unknown.interrupt_id, live=live.is_running)
+            error = AlreadyResumed(scope.session_id, unknown.interrupt_id, live=live.runs_elsewhere)
         raise error from None
 
 

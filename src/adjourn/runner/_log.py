@@ -385,32 +385,32 @@ class Tail:
 
     def _close_given_up(self) -> None:
         """Close questions that no code waits for any more: what asked them has gone on, or failed, unanswered."""
-        questions, known = self.scope.questions, self.asked_ids
-        closed, questions.closed = known.intersection(questions.closed).difference(questions.open), []
+        questions = self.scope.questions
+        closed, questions.closed = self.asked_ids.intersection(questions.closed).difference(questions.open), []
         gone = closed.difference(self._takes)
         if gone:
             self._closes += tuple(Answer(id=each, value=b"", how="abandoned") for each in sorted(gone))
-        known -= closed
+        self.asked_ids -= closed
 
     def _asks(self) -> tuple[Question, ...]:
         """Return the questions that the record asks; the first of a branch also those that had ended before."""
-        questions, begins = self.scope.questions, self.number == 0
+        questions, is_first = self.scope.questions, self.number == 0
         asks = ()
-        if (questions.opened or (begins and questions.all)) and self._refusal is None:
-            asks = self._new_questions(begins=begins)
+        if (questions.opened or (is_first and questions.all)) and self._refusal is None:
+            asks = self._new_questions(is_first=is_first)
         if self._past:
             asks, self._past = with_past(self._past, asks), ()
         return asks
 
-    def _new_questions(self, *, begins: bool) -> tuple[Question, ...]:
-        """Return the questions without a row on this branch yet; if it `begins`, including those that have ended."""
-        questions, known = self.scope.questions, self.asked_ids
-        those = questions.all if begins else questions.opened
-        new = [question for question in those.values() if question.id not in known]
+    def _new_questions(self, *, is_first: bool) -> tuple[Question, ...]:
+        """Return the questions without a row on this branch yet; with its first record, also those that have ended."""
+        questions = self.scope.questions
+        those = questions.all if is_first else questions.opened
+        new = [question for question in those.values() if question.id not in self.asked_ids]
         questions.opened = {}
         if not new:
             return ()
-        known.update([question.id for question in new if question.how is None])
+        self.asked_ids.update([question.id for question in new if question.how is None])
         parents = Parents(self.scope) if questions.has_composites else None
         return tuple([stored_question(q, parents and parents.above(q.id), ended(q)) for q in new])
 
@@ -476,8 +476,8 @@ class LogWriter:
         self.lease: Lease | None = None
         self.sure_until: float = 0.0
         """When the lease that was secured last is over, by the clock of this process."""
-        self._asked: float = 0.0
-        """When the store was last asked to take or renew it."""
+        self._sent_at: float = 0.0
+        """When the last call of the store was sent; a claim or a commit secures the lease from then on."""
         self.unreleased: Lease | None = None
         """The lease that the run held when its store went away."""
         self._sending: bool = False
@@ -492,7 +492,7 @@ class LogWriter:
     @property
     def is_letting_go(self) -> bool:
         """Whether the record that releases the lease is on its way: its commit shows what became of the lease."""
-        return any(entry.release for entry in self._queue)  # Code that was left behind may have queued after it.
+        return any(pending.release for pending in self._queue)  # Code that was left behind may have queued after it.
 
     # What frames call
 
@@ -522,14 +522,14 @@ class LogWriter:
         self.scope.check_open()
         if self.persistence is _UNSTORED:
             return
-        entry = self.tail.make(Header(), "running")
-        self._queue.append(entry)
+        pending = self.tail.make(Header(), "running")
+        self._queue.append(pending)
         if here and not self._sending:
             await self._drain()
             self.scope.check_open()
         else:
             self._start_pump()
-            await self._wait(entry)
+            await self._wait(pending)
 
     async def reported(self) -> None:
         if self.emits_unsaved:
@@ -572,20 +572,20 @@ class LogWriter:
                 await self.durable()
             return
         header = Header(source=source, step=step, address=frame.address, next=following(), metadata=self.scope.metadata)
-        entry = self.tail.make(header, "running")
-        self._queue.append(entry)
+        pending = self.tail.make(header, "running")
+        self._queue.append(pending)
         if self.durability == "async":
             self._start_pump()
             while len(self._queue) >= BATCH:
                 await self._wait(self._queue[0])
-            if self.is_unsure and not entry.done:
-                await self._wait(entry)
+            if self.is_unsure and not pending.done:
+                await self._wait(pending)
         elif self._sending or (
             self.scope.cancellation.tasks and asyncio.current_task() in self.scope.cancellation.tasks
         ):
             # A cancel must not interrupt a commit, so it is not made in a task that can be cancelled.
             self._start_pump()
-            await self._wait(entry)
+            await self._wait(pending)
         else:
             await self._drain()
 
@@ -617,13 +617,13 @@ class LogWriter:
     ) -> Claimed:
         """Take the lease, with a record of what is marked unless `write` is False."""
         after, scope = self.tail.head, self.scope
-        entry = self.tail.make(header, "running", taken=answers) if write else None
+        pending = self.tail.make(header, "running", taken=answers) if write else None
         request = Claim(
             ref=self.tail.ref,
             owner=self.owner,
             ttl=self.ttl,
             after=after,
-            write=None if entry is None else entry.write,
+            write=None if pending is None else pending.write,
             answers=answers,
             replaces=over,
             alone=alone,
@@ -636,15 +636,15 @@ class LogWriter:
                 again = request if write else replace(request, replaces=self.owner)
                 self.lease = (await self._claimed(again)).lease
             raise
-        self.lease, self.sure_until = claimed.lease, self._asked + self.ttl
+        self.lease, self.sure_until = claimed.lease, self._sent_at + self.ttl
         if self.persistence is _UNSTORED:
             self.persistence, self.emits_unsaved = Persistence.UNTIL_DONE, self.durability == "pause"
-        if entry is not None and claimed.lease is not None:
-            self.tail.chain.stored.append(Stored(entry.write.number, entry.write.number, claimed.at))
+        if pending is not None and claimed.lease is not None:
+            self.tail.chain.stored.append(Stored(pending.write.number, pending.write.number, claimed.at))
             if log.isEnabledFor(logging.DEBUG):
-                self._note_saved([entry])
+                self._note_saved([pending])
             if scope.has_reader:
-                self._show(entry.new_events, entry.first)
+                self._show(pending.new_events, pending.first)
         return claimed
 
     async def _claimed(self, request: Claim) -> Claimed:
@@ -680,20 +680,20 @@ class LogWriter:
             return Committed(released=True)
         if self.lease is None:
             await self.claim(Header())
-        entry = self.tail.make(header, status, last=last, release=True)
+        pending = self.tail.make(header, status, last=last, release=True)
         if summary:
-            entry.write = replace(entry.write, summary=known.hide_in_json(summary))
-        self._queue.append(entry)
+            pending.write = replace(pending.write, summary=known.hide_in_json(summary))
+        self._queue.append(pending)
         if self._sending:
-            await self._wait(entry)
+            await self._wait(pending)
         else:
             await self._drain()
-        if not entry.done:
+        if not pending.done:
             raise Conflict(self.scope.session_id, "the run has let go of it")
-        if not entry.result.released:
+        if not pending.result.released:
             # The run goes on with answers that came in; its events go into the next record instead.
-            self.tail.take_back(entry)
-        return entry.result
+            self.tail.take_back(pending)
+        return pending.result
 
     def close(self, error: Exception) -> None:
         """Refuse everything from now on, including what has not been sent."""
@@ -723,18 +723,18 @@ class LogWriter:
         if pump is self._pump and not self._has_begun:
             # It was cancelled before its first step, as by a closing loop: others wait for it.
             self._sending = False
-            if any(entry.waiter is not None for entry in self._queue):
+            if any(pending.waiter is not None for pending in self._queue):
                 self._start_pump()
 
     async def _drain_behind(self) -> None:
         self._has_begun = True
-        with contextlib.suppress(Exception):  # The tasks that wait for an entry get the error.
+        with contextlib.suppress(Exception):  # The tasks that wait for a record get the error.
             await self._drain()
 
-    async def _wait(self, entry: PendingWrite) -> None:
-        if not entry.done:
-            entry.waiter = entry.waiter or self.scope.loop.create_future()
-            await asyncio.shield(entry.waiter)
+    async def _wait(self, pending: PendingWrite) -> None:
+        if not pending.done:
+            pending.waiter = pending.waiter or self.scope.loop.create_future()
+            await asyncio.shield(pending.waiter)
         self.scope.check_open()
 
     async def _drain(self) -> None:
@@ -754,13 +754,13 @@ class LogWriter:
                         raise
                     # Otherwise it is sent again as it is now.
         except Exception as error:  # whatever a store raises: nobody may be left waiting, and nothing more is written
-            for entry in self._queue:
-                entry.settle(error)
+            for pending in self._queue:
+                pending.settle(error)
             self.close(error)
             raise
         finally:
             self._sending = False
-            if self._cut and any(entry.waiter is not None for entry in self._queue):
+            if self._cut and any(pending.waiter is not None for pending in self._queue):
                 self._start_pump()  # A cancel came: others wait behind the task that it was for.
         if self.scope.changes.dirty and self.durability != "pause" and self.lease is not None:
             self.soon()
@@ -768,7 +768,7 @@ class LogWriter:
     def _through(self, batch: list[PendingWrite], committed: Committed) -> None:
         """Wake the tasks that wait for records that are stored now, and emit their events."""
         del self._queue[: len(batch)]
-        self.sure_until = self._asked + self.ttl
+        self.sure_until = self._sent_at + self.ttl
         batch[-1].result = committed
         self.tail.chain.stored.append(Stored(batch[0].write.number, batch[-1].write.number, committed.at))
         if committed.released:
@@ -777,22 +777,22 @@ class LogWriter:
                 self.patience.stop()  # An edit ends without `close`.
         if committed.cancel is not None and self.scope.cancellation.mode is None:
             self.scope.cancellation.cancel(committed.cancel)
-        for entry in batch:
-            entry.done = True
-            if entry.waiter is not None:
-                entry.settle()
-            if self.scope.has_reader and (committed.released or not entry.release):
-                self._show(entry.new_events, entry.first)
+        for pending in batch:
+            pending.done = True
+            if pending.waiter is not None:
+                pending.settle()
+            if self.scope.has_reader and (committed.released or not pending.release):
+                self._show(pending.new_events, pending.first)
         if log.isEnabledFor(logging.DEBUG):
             self._note_saved(batch)
 
     async def _leave_open(self, batch: list[PendingWrite], id: str | None) -> bool:
         """Keep a question from being closed that was answered after the program gave it up: the answer stands."""
-        for place, entry in enumerate(batch):
-            closes = tuple([answer for answer in entry.write.closes if answer.id != id])
-            if id is not None and len(closes) < len(entry.write.closes):
+        for place, pending in enumerate(batch):
+            closes = tuple([answer for answer in pending.write.closes if answer.id != id])
+            if id is not None and len(closes) < len(pending.write.closes):
                 given = await self._retrying(self._answer_to, id)
-                entry.write = replace(entry.write, closes=closes, takes=(*entry.write.takes, id))
+                pending.write = replace(pending.write, closes=closes, takes=(*pending.write.takes, id))
                 self.tail.make_again(self._queue[place:], given)
                 return True
         return False
@@ -803,14 +803,14 @@ class LogWriter:
         return Answered(id=id, value=row.value or b"", how=row.how, by=row.by, at=row.at or 0.0)
 
     def _note_saved(self, batch: list[PendingWrite]) -> None:
-        for write in [entry.write for entry in batch]:
+        for write in [pending.write for pending in batch]:
             note(logging.DEBUG, "saved", self.scope.session_id, write.id, source=write.header.source)
 
     async def _retrying(self, call: Callable[[A], Awaitable[T]], argument: A) -> T:
         """Retry the same call while the store is unavailable: the id of a write makes a second success harmless."""
         patience, delay, begun = self.patience, FIRST_DELAY, time.monotonic()
         while True:
-            self._asked = lease_clock()
+            self._sent_at = lease_clock()
             try:
                 return await (call(argument) if patience is None else patience.wait_for(call(argument)))
             except StoreUnavailable as error:
@@ -827,13 +827,13 @@ class LogWriter:
 
 def _commit(lease: Lease, batch: list[PendingWrite]) -> Commit:
     first, last = batch[0], batch[-1]
-    writes = [entry.write for entry in batch] if len(batch) > 1 else (first.write,)
+    writes = [pending.write for pending in batch] if len(batch) > 1 else (first.write,)
     return Commit(lease=lease, writes=writes, after=first.after, release=last.release)
 
 
 def _up_to_release(batch: list[PendingWrite]) -> list[PendingWrite]:
     """Return what is sent together: nothing after a record that releases the session."""
-    for number, entry in enumerate(batch, 1):
-        if entry.release:
+    for number, pending in enumerate(batch, 1):
+        if pending.release:
             return batch[:number]
     return batch

@@ -35,7 +35,7 @@ from adjourn.events import FINAL
 from adjourn.sessions._chain import read_left
 from adjourn.sessions._inputs import StoredTurn
 from adjourn.sessions._log import read_events, read_past
-from adjourn.sessions._questions import Answers, place_of
+from adjourn.sessions._questions import Answers, seq_before
 from adjourn.sessions._settings import check_name
 from adjourn.sessions._spent import check_unspent
 from adjourn.stores._logging import note
@@ -51,7 +51,7 @@ PAGE = 100
 """Records whose events are read at once."""
 
 
-class Turn(Move):
+class BeginTurn(Move):
     """Begin a turn with an input, in a new session or one whose last turn is done; or give that up first."""
 
     uses_kept = True
@@ -159,7 +159,7 @@ class Resume(Move):
         if live.answers:
             take_up(self.opener, live)
         if not live.scope.questions.open and live.status == "done" and self.given is None:
-            raise AlreadyResumed(live.scope.session_id, live=live.is_running)
+            raise AlreadyResumed(live.scope.session_id, live=live.runs_elsewhere)
         taken: tuple[Answer, ...] = ()
         if live.scope.questions.open or self.given is not None or self.message is not None:
             called = None if self.id is None else Called(self.id, live.log.tail.seq, self.rest)
@@ -172,7 +172,7 @@ class Resume(Move):
             )
         if taken and self.settings.permission:
             await self._check_permission(live, taken)
-        if not live.is_running:  # Otherwise its owner goes on, who may have what is missing here.
+        if not live.runs_elsewhere:  # Otherwise its owner goes on, who may have what is missing here.
             check_deps(live)
             if not is_kept:
                 # The others of these answers stay with their caller, who looks again.
@@ -281,7 +281,7 @@ class NextInput(Move):
         return live
 
     async def make(self, live: LiveSession, *, is_kept: bool) -> Claiming:
-        live.begins = self._queued.id
+        live.input_id = self._queued.id
         if live.status != "done":
             await end_last_turn(self.opener, live, "abandon")
         try:
@@ -338,22 +338,22 @@ async def resume(opener: SessionOpener, move: Resume, handle: RunHandle) -> Live
         Conflict: other answers were given under the id.
         StaleCheckpoint: something else is asked now in place of what was answered.
     """
-    if move.id is not None and (place := await _place_of(opener, move, move.id)) is not None:
-        return await _follow(opener, move.call, place, handle)
+    if move.id is not None and (seq := await _seq_before(opener, move, move.id)) is not None:
+        return await _follow(opener, move.call, seq, handle)
     try:
         live = await opener.open(move, handle)
     except SessionError:
         # Another process that sends the same may have been faster.
-        if move.id is None or (place := await _place_of(opener, move, move.id)) is None:
+        if move.id is None or (seq := await _seq_before(opener, move, move.id)) is None:
             raise
-        return await _follow(opener, move.call, place, handle)
+        return await _follow(opener, move.call, seq, handle)
     if live is not None and live.superseded:
         await _ask_anew(opener, live)
     return live
 
 
-async def _place_of(opener: SessionOpener, move: Resume, id: str) -> int | None:
-    return await place_of(opener.settings.store, move.call.ref, id, move.given, move.by, move.message, move.rest)
+async def _seq_before(opener: SessionOpener, move: Resume, id: str) -> int | None:
+    return await seq_before(opener.settings.store, move.call.ref, id, move.given, move.by, move.message, move.rest)
 
 
 async def _ask_anew(opener: SessionOpener, live: LiveSession) -> NoReturn:
@@ -369,25 +369,25 @@ async def _ask_anew(opener: SessionOpener, live: LiveSession) -> NoReturn:
     raise StaleCheckpoint(session_id, "", live.log.tail.head or "", token=answered.id, open=asked)
 
 
-async def _follow(opener: SessionOpener, call: Call, place: int, handle: RunHandle) -> LiveSession | None:
+async def _follow(opener: SessionOpener, call: Call, seq: int, handle: RunHandle) -> LiveSession | None:
     """Let a handle follow what happened after an event, and go on with it if the process that did is gone."""
-    if not await _has_ended(opener, call.ref, place):
+    if not await _has_ended(opener, call.ref, seq):
         with contextlib.suppress(SessionError, Conflict):  # Another process goes on with it, or it cannot go on here.
             live = await recover(opener, call, handle)
-            live.seq_before = place
+            live.seq_before = seq
             return live
-    handle.seen = handle.since = place
+    handle.seen = handle.since = seq
     handle.is_attached = True
     return None
 
 
-async def _has_ended(opener: SessionOpener, ref: SessionRef, place: int) -> bool:
+async def _has_ended(opener: SessionOpener, ref: SessionRef, seq: int) -> bool:
     """Return whether the run after an event has ended."""
-    while batches := await opener.settings.store.read(ListEvents(ref, place, limit=PAGE)):
+    while batches := await opener.settings.store.read(ListEvents(ref, seq, limit=PAGE)):
         events = [event for batch in batches for event in read_events(batch)]
-        if any(isinstance(event, FINAL) and (event.seq or 0) > place for event in events):
+        if any(isinstance(event, FINAL) and (event.seq or 0) > seq for event in events):
             return True
-        place = max(place + 1, *(event.seq or 0 for event in events))
+        seq = max(seq + 1, *(event.seq or 0 for event in events))
     return False
 
 

@@ -289,5 +289,5 @@ async def _made(deps: Any, live: LiveSession) -> Any:  # Any: whatever the user 
 def check_not_running(live: LiveSession) -> None:
     """Refuse a session that a live owner has."""
     check_not_own(live.scope.session_id, live.owner)
-    if live.is_running and live.head is not None:
+    if live.runs_elsewhere and live.head is not None:
         raise SessionBusy(live.scope.session_id, live.owner or "", live.head.expires)

@@ -33,7 +33,7 @@ from ._editing import Edit, Edited, held_at, state_at
 from ._following import CancelMode, RunFollower, check_mode
 from ._live import LiveSession, LiveSessions
 from ._log import Persistence
-from ._moves import Resume, Travel, Turn, advance, begin_input, recover, resume
+from ._moves import BeginTurn, Resume, Travel, advance, begin_input, recover, resume
 from ._opening import Call, OnBusy, OnPending, RunHandle, SessionOpener
 from ._queue import Submission, TurnQueue
 from ._reader import pages
@@ -180,13 +180,13 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
             is_new=session_id is None,
             abandons=on_pending == "abandon",
         )
-        begin = partial(self._opener.open, Turn(self._opener, call, input, on_pending))
+        begin = partial(self._opener.open, BeginTurn(self._opener, call, input, on_pending))
         if on_pending == "finish":
             begin = partial(self._finish_first, call, begin)
         if on_busy == "queue":
             begin = partial(self._queue.turn, call, input, begin)
         elif on_busy == "cancel":
-            begin_anyway = partial(self._opener.open, Turn(self._opener, call, input, "abandon"))
+            begin_anyway = partial(self._opener.open, BeginTurn(self._opener, call, input, "abandon"))
             begin = partial(self._queue.overtake, call, input, begin, begin_anyway)
         if checkpoint_id is not None:
             others = (input, state, metadata, None if on_busy == "error" else on_busy)

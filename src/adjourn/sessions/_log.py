@@ -4,8 +4,8 @@ An event's number is its place in the log, and every listed record itself shows 
 pause's questions are those that its checkpoint has open, and the state that a graph ended with is that of its
 checkpoint. An interrupt is kept as the question that its frame has; its address is in its id, its choices are in its
 schema, its prompt is its info unless it was given one, and its parents, unless they add something, are
-the places above it. This row is the only place where it is stored: records name it, and whoever restores one reads the
-question and its answer from here, as people do (`read_questions`).
+the places above it. Its row is the only place where it is stored: records name it, and whoever restores one reads the
+question and its answer from there, as people do (`read_questions`).
 """
 
 from __future__ import annotations
@@ -67,11 +67,9 @@ class _Row(Question, kw_only=True, omit_defaults=True):
     inherited: bool = False
 
 
-_LASTING = (
-    *("reason", "tags", "key", "prompt", "words", "node", "schema", "expires", "default"),
-    *("requested_by", "requesters", "raised", "concurrent", "turn", "again"),
-)
-"""What a row may leave out; how a question ends is in the other columns of its row, or in records."""
+_ELSEWHERE = {"how", "value", "said", "by", "at", "state", "void", "optional"}
+"""What the body of a row leaves out: other columns have how the question ended, and records what only frames use."""
+_IN_BODY = tuple([name for name in Question.__struct_fields__ if name not in _ELSEWHERE])
 
 _encoder = msgspec.json.Encoder()
 _rows = msgspec.json.Decoder(_Row)
@@ -144,10 +142,8 @@ def log_question(question: Question, parent: Interrupt | None) -> bytes:
     if above is None and isinstance(question, _Row):
         above = question.above
     inherited = question.how is not None
-    row = _Row(id=question.id, info=question.info, created=question.created, above=above, inherited=inherited)
-    for name in _LASTING:
-        setattr(row, name, getattr(question, name))
-    return seal(_encoder.encode(row))
+    asked = {name: getattr(question, name) for name in _IN_BODY}
+    return seal(_encoder.encode(_Row(**asked, above=above, inherited=inherited)))
 
 
 def stored_question(question: Question, parent: Interrupt | None, ended: Answered | None) -> types.Question:
@@ -218,8 +214,8 @@ def used_again(question: types.Question) -> types.Question:
 
 def with_past(past: Sequence[types.Question], asks: Sequence[types.Question]) -> tuple[types.Question, ...]:
     """Return what the first record of a branch asks, together with what its frames no longer know."""
-    known = {each.id for each in asks}
-    return (*[each for each in past if each.id not in known], *asks)
+    asked = {each.id for each in asks}
+    return (*[each for each in past if each.id not in asked], *asks)
 
 
 async def read_questions(store: Store, loaded: Loaded, tree: Tree) -> dict[str, AuditEntry]:

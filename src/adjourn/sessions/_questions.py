@@ -336,18 +336,18 @@ async def record_answers(
         AnswerRefused: this person may not answer.
         UsageError: the session runs the code that makes this call.
     """
-    if id is not None and await place_of(store, ref, id, given, by, message) is not None:
+    if id is not None and await seq_before(store, ref, id, given, by, message) is not None:
         return await _found(store, ref)
     try:
         return await _recorded(store, ref, given, by, message, seen, id, permission, require_token=require_token)
     except SessionError:
         # Somebody who sends the same may have been faster.
-        if id is None or await place_of(store, ref, id, given, by, message) is None:
+        if id is None or await seq_before(store, ref, id, given, by, message) is None:
             raise
         return await _found(store, ref)
 
 
-async def place_of(
+async def seq_before(
     store: Store, ref: SessionRef, id: str, given: Answers, by: str | None, message: str | None, rest: str = ""
 ) -> int | None:
     """Return the number of the event before answers that were recorded under an id; None if there are none.
@@ -442,7 +442,7 @@ async def _recorded(
         try:
             return await store.write(GiveAnswers(ref=ref, answers=answers, after=seen))
         except Conflict:
-            if id is not None and await place_of(store, ref, id, given, by, message) is not None:
+            if id is not None and await seq_before(store, ref, id, given, by, message) is not None:
                 return await _found(store, ref)
     raise Conflict(ref.id, "others keep writing it")
 

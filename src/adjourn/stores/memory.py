@@ -43,7 +43,7 @@ from .kit.requests import (
     DeleteIdle,
     DropNotices,
     Renew,
-    Request,
+    SessionRequest,
     SettleNotice,
     StoreRequest,
     TakeNotices,
@@ -281,7 +281,7 @@ class MemoryStore:
             of_session: Any = request  # as all others are
             return self._carry_out(of_session)
 
-    def _carry_out(self, request: Request[T]) -> T:
+    def _carry_out(self, request: SessionRequest[T]) -> T:
         ref = request.ref
         found = self._sessions.get((ref.app, ref.id))
         effects, result = request.decide(MemoryFacts(found, self._clock()))

@@ -27,12 +27,12 @@ from msgspec.structs import replace
 from adjourn._calls.approval import check_call, must_ask
 from adjourn._calls.caller import Instruction, middleware_around, with_own_ids
 from adjourn._calls.model import Asking, hooked, same_start
-from adjourn._calls.tool import Outcome, use
+from adjourn._calls.tool import CallResult, use
 from adjourn._engine.address import parse_segment, segment_text
 from adjourn._engine.child import layer
 from adjourn._engine.entry import SAID
 from adjourn._engine.record import Question
-from adjourn._engine.scope import Request
+from adjourn._engine.scope import Action
 from adjourn._parts import OURS
 from adjourn._values.frozen import shorten
 from adjourn.agents._frame import FULL, AgentFrame
@@ -286,19 +286,19 @@ class ChatPlan(HandoffPlan):
         if limit is not None and frame.progress.tool_calls - len(frame.calls) + number > limit:
             raise LimitExceeded(self.agent.name, "tool_calls", limit)
 
-    def _conclude_call(self, frame: AgentFrame, task: Task, call: ToolCall, outcome: Outcome) -> None:
-        message = Message.tool(outcome.content, tool_call_id=call.id, name=call.name)
-        if outcome.error is not None:
+    def _conclude_call(self, frame: AgentFrame, task: Task, call: ToolCall, result: CallResult) -> None:
+        message = Message.tool(result.content, tool_call_id=call.id, name=call.name)
+        if result.error is not None:
             message = message.with_finish("error")
         entries = [frame.entry(message)]
-        if outcome.arguments is not None:
-            edited = Edited(call_id=call.id, arguments=outcome.arguments, by=outcome.by)
+        if result.arguments is not None:
+            edited = Edited(call_id=call.id, arguments=result.arguments, by=result.by)
             entries.insert(0, TranscriptEntry(author=self.name, turn=frame.scope.turn, edited=edited))
         task.writes = [("entries", entries, True)]
-        if call.name in frame.turn.kit.return_directly and outcome.error is None:
+        if call.name in frame.turn.kit.return_directly and result.error is None:
             # This result is emitted when all calls have results.
-            if outcome.full is not None:
-                task.write_value(FULL + call.id, outcome.full)
+            if result.full is not None:
+                task.write_value(FULL + call.id, result.full)
             return
         frame.emit(
             ToolResult(
@@ -306,8 +306,8 @@ class ChatPlan(HandoffPlan):
                 tool=call.name,
                 call_id=call.id,
                 result=message.text,
-                error=outcome.error,
-                full=outcome.full,
+                error=result.error,
+                full=result.full,
             )
         )
 
@@ -374,7 +374,7 @@ class ChatPlan(HandoffPlan):
 
     # Actions of tools: exit, break a loop, hand over
 
-    def _do(self, frame: AgentFrame, action: Request, said: str) -> list[Send]:
+    def _do(self, frame: AgentFrame, action: Action, said: str) -> list[Send]:
         match action.name:
             case "exit":
                 result = action.arguments["result"]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from adjourn._calls.approval import check_call
 from adjourn._calls.caller import CALLS_PER_ANSWER, Kit, OnError, OnUnknown, as_tools, middleware_around, with_own_ids
-from adjourn._calls.tool import Outcome, use
+from adjourn._calls.tool import CallResult, use
 from adjourn._engine.address import segment_text
 from adjourn._engine.child import beside
 from adjourn._engine.entry import here
@@ -164,7 +164,7 @@ class ToolsNode(Node):
     def _surplus(self, call: ToolCall) -> Message:
         """Return the result of a call that is not made."""
         text = f"This call was not made: {self.max_calls} in one answer is the most. Call again if it is still needed."
-        return _message(call, Outcome(content=text, error=text))
+        return _message(call, CallResult(content=text, error=text))
 
     async def _ends(self, caller: NodeCaller, kit: Kit, calls: Sequence[ToolCall]) -> list[_End]:
         if self.sequential:
@@ -179,19 +179,19 @@ class ToolsNode(Node):
     async def _end(self, caller: NodeCaller, kit: Kit, call: ToolCall) -> _End:
         async def run() -> list[Any]:
             at = here("a tools node")
-            outcome = await use(at.frame, caller, kit, call)
-            message = _message(call, outcome)
+            result = await use(at.frame, caller, kit, call)
+            message = _message(call, result)
             caller.emit(
                 ToolResult(
                     address=at.address,
                     tool=call.name,
                     call_id=call.id,
                     result=message.text,
-                    error=outcome.error,
-                    full=outcome.full,
+                    error=result.error,
+                    full=result.full,
                 )
             )
-            return [message, None if outcome.arguments is None else dict(outcome.arguments)]
+            return [message, None if result.arguments is None else dict(result.arguments)]
 
         return cast("_End", await beside(_segment(call), run))
 
@@ -233,6 +233,6 @@ def _with_arguments(message: Message, edited: Mapping[str | None, Mapping[str, A
     return replace(message, tool_calls=calls)
 
 
-def _message(call: ToolCall, outcome: Outcome) -> Message:
-    message = Message.tool(outcome.content, tool_call_id=call.id, name=call.name)
-    return message if outcome.error is None else message.with_finish("error")
+def _message(call: ToolCall, result: CallResult) -> Message:
+    message = Message.tool(result.content, tool_call_id=call.id, name=call.name)
+    return message if result.error is None else message.with_finish("error")

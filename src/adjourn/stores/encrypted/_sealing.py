@@ -25,15 +25,15 @@ from adjourn.stores.kit import (
     Decision,
     Effects,
     Facts,
+    FactsWanted,
     Folded,
     InputRow,
     Insert,
     Logged,
-    Query,
     QuestionRow,
     RecordRow,
-    Request,
     SessionQuery,
+    SessionRequest,
     SessionRow,
     Span,
     StoreRequest,
@@ -66,7 +66,7 @@ _labels = msgspec.msgpack.Decoder(_Labelled)
 class SealedRequest(StoreRequest[T], frozen=True, gc=False):
     """A request that reads and writes sealed rows."""
 
-    request: Request[T]
+    request: SessionRequest[T]
     sealing: Sealing
 
     @property
@@ -78,9 +78,9 @@ class SealedRequest(StoreRequest[T], frozen=True, gc=False):
         """Which session it concerns."""
         return self.request.ref
 
-    def query(self) -> Query:
+    def wanted(self) -> FactsWanted:
         """Return which facts are wanted."""
-        return self.request.query()
+        return self.request.wanted()
 
     def decide(self, facts: Facts) -> Decision[T]:
         """Decide from facts, opened."""
@@ -94,7 +94,7 @@ class SealedQuery(SessionQuery[T], frozen=True, gc=False):
     query: SessionQuery[T]
     sealing: Sealing
 
-    def wanted(self) -> Query:
+    def wanted(self) -> FactsWanted:
         return self.query.wanted()
 
     def answer(self, facts: Facts) -> T:
@@ -314,8 +314,8 @@ class OpenedFacts:
 class KeysInUse(SessionQuery[set[str]], frozen=True, gc=False):
     """The ids of the keys that what is stored of a session was sealed with."""
 
-    def wanted(self) -> Query:
-        return Query(ref=self.ref, branches=True, span=_WHOLE, every=True, all_branches=True, queue=-1)
+    def wanted(self) -> FactsWanted:
+        return FactsWanted(ref=self.ref, branches=True, span=_WHOLE, every=True, all_branches=True, queue=-1)
 
     def answer(self, facts: Facts) -> set[str]:
         if facts.row is None:

@@ -16,7 +16,7 @@ from adjourn.errors import (
 )
 from adjourn.stores.types import Answer, Lease, Question, SessionRef, Write
 
-from .facts import Facts, NotRead, Query
+from .facts import Facts, FactsWanted, NotRead
 from .rows import QuestionRow, SessionRow, answered, encode_header, is_live, is_named
 
 
@@ -46,7 +46,7 @@ def answers(facts: Facts, row: SessionRow, given: Sequence[Answer]) -> None:
         if each.branch not in (None, row.branch):
             raise Conflict(row.session, f"its head has left the branch '{each.branch}', on which it asked")
     if row.guarded and facts.assumed and given:
-        raise NotRead(Query(ref=row.ref, questions=frozenset([each.id for each in given])))
+        raise NotRead(FactsWanted(ref=row.ref, questions=frozenset([each.id for each in given])))
     if facts.assumed and len({each.id for each in given}) == len(given):
         return  # The guards check that these questions can end.
     seen: set[str] = set()

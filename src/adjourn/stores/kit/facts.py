@@ -264,7 +264,7 @@ class Facts(Protocol):
         ...
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True):
+class FactsWanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which facts are wanted besides the session's row: some by their ids, others by their flag."""
 
     ref: SessionRef
@@ -292,8 +292,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     all_branches: bool = False
     """Whether they are wanted of every branch."""
 
-    def widened(self, more: Query) -> Query:
-        """Return a query for what either of the two decisions wants."""
+    def widened(self, more: FactsWanted) -> FactsWanted:
+        """Return what either of the two wants."""
         return replace(
             self,
             questions=self.questions | more.questions,
@@ -309,20 +309,20 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 class NotRead(Exception):
     """A decision wants facts that were not read; the driver reads again, including those."""
 
-    def __init__(self, query: Query) -> None:
-        super().__init__(query)
-        self.query = query
+    def __init__(self, wanted: FactsWanted) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
 
 
 class FactSheet:
-    """Facts that were read in one go, as a `Query` requested them; asking for anything else raises `NotRead`."""
+    """Facts that were read in one go, as a `FactsWanted` requested them; asking for anything else raises `NotRead`."""
 
     assumed = False
     has_inbox = True
 
     def __init__(
         self,
-        query: Query,
+        wanted: FactsWanted,
         now: float,
         row: SessionRow | None,
         *,
@@ -339,7 +339,7 @@ class FactSheet:
         self.now: float = Later(now)
         self.row = row
         self.ttl: float | None = None
-        self._query = query
+        self._wanted = wanted
         self._questions: Mapping[str, QuestionRow] = {each.id: each for each in questions}
         self._records: Mapping[str, RecordRow] = {each.id: each for each in records}
         self._inputs: Mapping[str, InputRow] = {each.id: each for each in inputs}
@@ -351,40 +351,40 @@ class FactSheet:
         self._folded = folded
 
     def question(self, id: str) -> QuestionRow | None:
-        if id not in self._query.questions:
-            raise NotRead(Query(ref=self._query.ref, questions=frozenset((id,))))
+        if id not in self._wanted.questions:
+            raise NotRead(FactsWanted(ref=self._wanted.ref, questions=frozenset((id,))))
         return self._questions.get(id)
 
     def waiting(self) -> Sequence[QuestionRow]:
-        if not self._query.waiting:
-            raise NotRead(Query(ref=self._query.ref, waiting=True))
+        if not self._wanted.waiting:
+            raise NotRead(FactsWanted(ref=self._wanted.ref, waiting=True))
         waiting = [each for each in self._questions.values() if each.is_open or not each.taken]
         return sorted(waiting, key=lambda each: each.no)
 
     def input(self, id: str) -> InputRow | None:
-        if id not in self._query.inputs:
-            raise NotRead(Query(ref=self._query.ref, inputs=frozenset((id,))))
+        if id not in self._wanted.inputs:
+            raise NotRead(FactsWanted(ref=self._wanted.ref, inputs=frozenset((id,))))
         return self._inputs.get(id)
 
     def first_input(self) -> InputRow | None:
-        if not self._query.first_input:
-            raise NotRead(Query(ref=self._query.ref, first_input=True))
+        if not self._wanted.first_input:
+            raise NotRead(FactsWanted(ref=self._wanted.ref, first_input=True))
         waiting = [each for each in self._inputs.values() if not each.taken]
         return min(waiting, key=lambda each: each.no, default=None)
 
     def branches(self) -> Sequence[Branch]:
-        if not self._query.branches:
-            raise NotRead(Query(ref=self._query.ref, branches=True))
+        if not self._wanted.branches:
+            raise NotRead(FactsWanted(ref=self._wanted.ref, branches=True))
         return self._branches
 
     def record(self, id: str) -> RecordRow | None:
-        if id not in self._query.records:
-            raise NotRead(Query(ref=self._query.ref, records=frozenset((id,))))
+        if id not in self._wanted.records:
+            raise NotRead(FactsWanted(ref=self._wanted.ref, records=frozenset((id,))))
         return self._records.get(id)
 
     def asking(self) -> Sequence[int]:
-        if not self._query.asking:
-            raise NotRead(Query(ref=self._query.ref, asking=True))
+        if not self._wanted.asking:
+            raise NotRead(FactsWanted(ref=self._wanted.ref, asking=True))
         return self._asking
 
     def queue(self, limit: int | None) -> Sequence[InputRow]:
@@ -392,12 +392,12 @@ class FactSheet:
 
     def asked(self, branch: str, ids: Collection[str] | None = None) -> Sequence[QuestionRow]:
         if branch not in self._asked:
-            raise CheckpointNotFound(self._query.ref.id, branch)
+            raise CheckpointNotFound(self._wanted.ref.id, branch)
         return self._asked[branch]
 
     def log(self, span: Span) -> Sequence[Logged]:
         if self._log is None:
-            raise CheckpointNotFound(self._query.ref.id, span.before if span.after is None else span.after)
+            raise CheckpointNotFound(self._wanted.ref.id, span.before if span.after is None else span.after)
         return self._log
 
     def fold(self, checkpoint: str | None) -> Folded | None:
@@ -405,7 +405,7 @@ class FactSheet:
 
 
 def sheet_of(
-    query: Query,
+    wanted: FactsWanted,
     now: float,
     row: SessionRow | None,
     *,
@@ -416,7 +416,7 @@ def sheet_of(
 ) -> FactSheet:
     """Return facts from all rows of a session, for a store that reads these at once; each kind in its order."""
     if row is None:
-        return FactSheet(query, now, None)
+        return FactSheet(wanted, now, None)
     log: list[RecordRow | None] = [None] * (row.pos + 1)
     for record in records:
         own, parent = id_at(branches, record.pos)
@@ -424,14 +424,14 @@ def sheet_of(
     names = {branch.no: branch.name for branch in branches} or {row.branch_no: row.branch}
     asked: dict[str, list[QuestionRow]] = {name: [] for name in names.values()}
     for each in questions:
-        if query.every or each.id in query.questions:
+        if wanted.every or each.id in wanted.questions:
             asked[names[each.branch]].append(each)
     try:
-        found = None if query.span is None else list(spanned(query.span, row, branches, log))
+        found = None if wanted.span is None else list(spanned(wanted.span, row, branches, log))
     except CheckpointNotFound:
         found = None
     return FactSheet(
-        query,
+        wanted,
         now,
         row,
         questions=[each for each in questions if each.branch == row.branch_no],
@@ -442,7 +442,7 @@ def sheet_of(
         queue=[each for each in inputs if not each.taken],
         asked=asked,
         log=found,
-        folded=folded(query.fold, row, branches, log) if query.head or query.fold is not None else None,
+        folded=folded(wanted.fold, row, branches, log) if wanted.head or wanted.fold is not None else None,
     )
 
 
@@ -455,4 +455,4 @@ class Remembered(FactSheet):
     assumed = True
 
     def __init__(self, ref: SessionRef, row: SessionRow | None) -> None:
-        super().__init__(Query(ref=ref), row.updated if row else 0.0, row)
+        super().__init__(FactsWanted(ref=ref), row.updated if row else 0.0, row)

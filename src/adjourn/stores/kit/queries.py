@@ -38,7 +38,7 @@ from adjourn.stores.types import (
     StoredRecord,
 )
 
-from .facts import Facts, Logged, Query, Span
+from .facts import Facts, FactsWanted, Logged, Span
 from .inbox import in_app_of, listed
 from .rows import (
     ANSWERED,
@@ -72,9 +72,9 @@ class SessionQuery(StoreQuery[T], frozen=True, gc=False):
 
     ref: SessionRef
 
-    def wanted(self) -> Query:
+    def wanted(self) -> FactsWanted:
         """Return which facts are wanted."""
-        return Query(ref=self.ref)
+        return FactsWanted(ref=self.ref)
 
     def answer(self, facts: Facts) -> T:
         """Answer from facts, or refuse."""
@@ -104,9 +104,9 @@ class Load(SessionQuery[Loaded | None], frozen=True, gc=False):
 
     checkpoint: str | None = None
 
-    def wanted(self) -> Query:
+    def wanted(self) -> FactsWanted:
         is_head = self.checkpoint is None
-        return Query(ref=self.ref, head=is_head, fold=self.checkpoint, waiting=True, branches=not is_head)
+        return FactsWanted(ref=self.ref, head=is_head, fold=self.checkpoint, waiting=True, branches=not is_head)
 
     def answer(self, facts: Facts) -> Loaded | None:
         row, point = _named(facts, self.ref), self.checkpoint
@@ -135,8 +135,8 @@ class HasInput(SessionQuery[bool], frozen=True, gc=False):
 
     id: str
 
-    def wanted(self) -> Query:
-        return Query(ref=self.ref, inputs=frozenset((self.id,)))
+    def wanted(self) -> FactsWanted:
+        return FactsWanted(ref=self.ref, inputs=frozenset((self.id,)))
 
     def answer(self, facts: Facts) -> bool:
         _existing(facts, self.ref)
@@ -153,8 +153,8 @@ class ListInputs(SessionQuery[list[QueuedInput]], frozen=True, gc=False):
 
     limit: int | None = None
 
-    def wanted(self) -> Query:
-        return Query(ref=self.ref, queue=-1 if self.limit is None else self.limit)
+    def wanted(self) -> FactsWanted:
+        return FactsWanted(ref=self.ref, queue=-1 if self.limit is None else self.limit)
 
     def answer(self, facts: Facts) -> list[QueuedInput]:
         row = _existing(facts, self.ref)
@@ -173,8 +173,8 @@ class ListCheckpoints(SessionQuery[list[CheckpointRow]], frozen=True, gc=False):
     source: str | None = None
     under: str | None = None
 
-    def wanted(self) -> Query:
-        return Query(ref=self.ref, branches=True, span=self._span)
+    def wanted(self) -> FactsWanted:
+        return FactsWanted(ref=self.ref, branches=True, span=self._span)
 
     @property
     def _span(self) -> Span:
@@ -203,8 +203,8 @@ class ListRecords(SessionQuery[list[StoredRecord]], frozen=True, gc=False):
     after: str | None = None
     limit: int | None = None
 
-    def wanted(self) -> Query:
-        return Query(ref=self.ref, branches=True, span=self._span)
+    def wanted(self) -> FactsWanted:
+        return FactsWanted(ref=self.ref, branches=True, span=self._span)
 
     @property
     def _span(self) -> Span:
@@ -218,8 +218,8 @@ class ListRecords(SessionQuery[list[StoredRecord]], frozen=True, gc=False):
 class ListBranches(SessionQuery[list[Branch]], frozen=True, gc=False):
     """The branches of a session in the order of writing; none if there is no such session."""
 
-    def wanted(self) -> Query:
-        return Query(ref=self.ref, branches=True)
+    def wanted(self) -> FactsWanted:
+        return FactsWanted(ref=self.ref, branches=True)
 
     def answer(self, facts: Facts) -> list[Branch]:
         row = _named(facts, self.ref)
@@ -236,8 +236,8 @@ class ListEvents(SessionQuery[list[EventBatch]], frozen=True, gc=False):
     after: int = 0
     limit: int | None = None
 
-    def wanted(self) -> Query:
-        return Query(ref=self.ref, branches=True, span=self._span)
+    def wanted(self) -> FactsWanted:
+        return FactsWanted(ref=self.ref, branches=True, span=self._span)
 
     @property
     def _span(self) -> Span:
@@ -258,8 +258,10 @@ class Audit(SessionQuery[list[AuditEntry]], frozen=True, gc=False):
     branch: str | None = None
     all_branches: bool = False
 
-    def wanted(self) -> Query:
-        return Query(ref=self.ref, branches=True, asked=self.branch or None, every=True, all_branches=self.all_branches)
+    def wanted(self) -> FactsWanted:
+        return FactsWanted(
+            ref=self.ref, branches=True, asked=self.branch or None, every=True, all_branches=self.all_branches
+        )
 
     def answer(self, facts: Facts) -> list[AuditEntry]:
         row = _existing(facts, self.ref)
@@ -279,8 +281,8 @@ class ListAsked(SessionQuery[list[AuditEntry]], frozen=True, gc=False):
     branch: str
     ids: Sequence[str]
 
-    def wanted(self) -> Query:
-        return Query(ref=self.ref, branches=True, asked=self.branch, questions=frozenset(self.ids))
+    def wanted(self) -> FactsWanted:
+        return FactsWanted(ref=self.ref, branches=True, asked=self.branch, questions=frozenset(self.ids))
 
     def answer(self, facts: Facts) -> list[AuditEntry]:
         _existing(facts, self.ref)
@@ -295,8 +297,8 @@ class ListOpen(SessionQuery[list[OpenQuestion]], frozen=True, gc=False):
     limit: int | None = None
     order: Order = "age"
 
-    def wanted(self) -> Query:
-        return Query(ref=self.ref, waiting=True, labels=True)
+    def wanted(self) -> FactsWanted:
+        return FactsWanted(ref=self.ref, waiting=True, labels=True)
 
     def answer(self, facts: Facts) -> list[OpenQuestion]:
         row = _named(facts, self.ref)

@@ -1,6 +1,6 @@
 """What callers ask of a store, and how that is decided: pure functions of facts, without any I/O.
 
-A request says which facts it wants (`query`); given those, it either refuses (an exception) or decides: a result, and
+A request says which facts it wants (`wanted`); given those, it either refuses (an exception) or decides: a result, and
 the effects that make it true. All checks come before anything is written, so a refusal has written nothing.
 """
 
@@ -43,7 +43,7 @@ from adjourn.stores.types import (
 
 from . import _checks as check
 from .effects import Effects, Expect, Guard, Insert, Removal, Room, Update
-from .facts import Facts, Query, Span, removable
+from .facts import Facts, FactsWanted, Span, removable
 from .inbox import terms_of
 from .rows import (
     ANSWERED,
@@ -75,7 +75,7 @@ Decision: TypeAlias = tuple[Effects | None, T_co]
 """A decision: the effects, None if there is nothing to write, and the result once they are applied."""
 
 
-class Request(Protocol[T_co]):
+class SessionRequest(Protocol[T_co]):
     """Something that a caller asks of one session."""
 
     @property
@@ -88,7 +88,7 @@ class Request(Protocol[T_co]):
         """Which session it concerns."""
         ...
 
-    def query(self) -> Query:
+    def wanted(self) -> FactsWanted:
         """Return which facts are wanted; a decision that wants more raises `NotRead`."""
         ...
 
@@ -130,9 +130,9 @@ class Claim(StoreRequest[Claimed], frozen=True, kw_only=True, gc=False):
     replaces: str | None = None
     alone: bool = False
 
-    def query(self) -> Query:
+    def wanted(self) -> FactsWanted:
         """Request the questions it names, and its record, which may already be there."""
-        return _query(self.ref, () if self.write is None else (self.write,), self.answers)
+        return _wanted(self.ref, () if self.write is None else (self.write,), self.answers)
 
     def decide(self, facts: Facts) -> Decision[Claimed]:
         """Give the lease, or leave the answers to a live owner."""
@@ -227,10 +227,10 @@ class Commit(StoreRequest[Committed], frozen=True, kw_only=True, gc=False):
         """Which session it concerns."""
         return self.lease.ref
 
-    def query(self) -> Query:
+    def wanted(self) -> FactsWanted:
         """Request the questions it names, its records, which may already be there, and what waits for a pause."""
         waiting = self.release or any(write.takes for write in self.writes)
-        return replace(_query(self.ref, self.writes), waiting=waiting)
+        return replace(_wanted(self.ref, self.writes), waiting=waiting)
 
     def decide(self, facts: Facts) -> Decision[Committed]:
         """Add the records, and keep or release the lease."""
@@ -317,9 +317,9 @@ class Renew(StoreRequest[Renewed], frozen=True, kw_only=True, gc=False):
         """Which session it concerns."""
         return self.lease.ref
 
-    def query(self) -> Query:
+    def wanted(self) -> FactsWanted:
         """Request only the row."""
-        return Query(ref=self.ref)
+        return FactsWanted(ref=self.ref)
 
     def decide(self, facts: Facts) -> Decision[Renewed]:
         """Renew the lease, or report it as lost."""
@@ -349,9 +349,9 @@ class GiveAnswers(StoreRequest[Head], frozen=True, gc=False):
     answers: Sequence[Answer]
     after: str | None = None
 
-    def query(self) -> Query:
+    def wanted(self) -> FactsWanted:
         """Request the questions that are answered."""
-        return _query(self.ref, (), self.answers)
+        return _wanted(self.ref, (), self.answers)
 
     def decide(self, facts: Facts) -> Decision[Head]:
         """End the questions, all or none, whoever runs the session."""
@@ -382,9 +382,9 @@ class Mark(StoreRequest[None], frozen=True, kw_only=True, gc=False):
     groups: tuple[str, ...] | UnsetType = UNSET
     due: tuple[float, str] | None | UnsetType = UNSET
 
-    def query(self) -> Query:
+    def wanted(self) -> FactsWanted:
         """Request the questions that wait, with their labels, and this one, which may have ended."""
-        return Query(ref=self.ref, questions=frozenset((self.id,)), waiting=True, labels=True)
+        return FactsWanted(ref=self.ref, questions=frozenset((self.id,)), waiting=True, labels=True)
 
     def decide(self, facts: Facts) -> Decision[None]:
         """Change the question while it is open, without disturbing an owner of the session."""
@@ -426,9 +426,9 @@ class Submit(StoreRequest[Head], frozen=True, gc=False):
     max_inputs: int = 1000
     max_bytes: int = 64 * 1024 * 1024
 
-    def query(self) -> Query:
+    def wanted(self) -> FactsWanted:
         """Request the input of this id, which may already be there."""
-        return Query(ref=self.ref, inputs=frozenset((self.input.id,)))
+        return FactsWanted(ref=self.ref, inputs=frozenset((self.input.id,)))
 
     def decide(self, facts: Facts) -> Decision[Head]:
         """Append the input to the queue, of a new session if there is none."""
@@ -474,9 +474,9 @@ class Withdraw(StoreRequest[bool], frozen=True, gc=False):
     ref: SessionRef
     id: str
 
-    def query(self) -> Query:
+    def wanted(self) -> FactsWanted:
         """Request the input of this id."""
-        return Query(ref=self.ref, inputs=frozenset((self.id,)))
+        return FactsWanted(ref=self.ref, inputs=frozenset((self.id,)))
 
     def decide(self, facts: Facts) -> Decision[bool]:
         """Remove the input if it waits, and with it a session that has nothing else."""
@@ -507,9 +507,9 @@ class Cancel(StoreRequest[bool], frozen=True, gc=False):
     ref: SessionRef
     mode: str
 
-    def query(self) -> Query:
+    def wanted(self) -> FactsWanted:
         """Request only the row."""
-        return Query(ref=self.ref)
+        return FactsWanted(ref=self.ref)
 
     def decide(self, facts: Facts) -> Decision[bool]:
         """Leave a note for the live owner."""
@@ -534,9 +534,9 @@ class Delete(StoreRequest[bool], frozen=True, gc=False):
     idle: float | None = None
     statuses: Sequence[Status] | None = None
 
-    def query(self) -> Query:
+    def wanted(self) -> FactsWanted:
         """Request only the row."""
-        return Query(ref=self.ref)
+        return FactsWanted(ref=self.ref)
 
     def decide(self, facts: Facts) -> Decision[bool]:
         """Remove the session unless somebody runs it; return whether there was anything to remove."""
@@ -569,9 +569,9 @@ class Prune(StoreRequest[int], frozen=True, gc=False):
     keep: int | None = None
     before: float | None = None
 
-    def query(self) -> Query:
+    def wanted(self) -> FactsWanted:
         """Request the whole log, without its bodies."""
-        return Query(ref=self.ref, branches=True, asking=True, span=Span())
+        return FactsWanted(ref=self.ref, branches=True, asking=True, span=Span())
 
     def decide(self, facts: Facts) -> Decision[int]:
         """Drop the records that nothing kept is folded from."""
@@ -641,7 +641,7 @@ class DropNotices(StoreRequest[int], frozen=True, gc=False):
 OF_MANY: frozenset[type] = frozenset((DeleteIdle, TakeNotices, SettleNotice, DropNotices))
 
 
-def is_of_session(request: StoreRequest[T]) -> TypeGuard[Request[T]]:
+def is_of_session(request: StoreRequest[T]) -> TypeGuard[SessionRequest[T]]:
     """Return whether a request is about one session, so that facts of that decide it."""
     return type(request) not in OF_MANY
 
@@ -659,7 +659,7 @@ def _found(facts: Facts, ref: SessionRef) -> SessionRow:
     return facts.row
 
 
-def _query(ref: SessionRef, writes: Sequence[Write], answers: Sequence[Answer] = ()) -> Query:
+def _wanted(ref: SessionRef, writes: Sequence[Write], answers: Sequence[Answer] = ()) -> FactsWanted:
     named = [given.id for given in answers]
     for write in writes:
         named += [question.id for question in write.asks]
@@ -667,7 +667,7 @@ def _query(ref: SessionRef, writes: Sequence[Write], answers: Sequence[Answer] =
     records = [write.id for write in writes]
     if writes and writes[0].number == 0 and writes[0].parent is not None:
         records.append(writes[0].parent)
-    return Query(
+    return FactsWanted(
         ref=ref,
         questions=frozenset(named),
         records=frozenset(records),

@@ -25,7 +25,7 @@ from adjourn.stores.types import (
 )
 
 from .effects import Applied, Effects, settled
-from .facts import FactSheet, NotRead, Query, Remembered
+from .facts import FactSheet, FactsWanted, NotRead, Remembered
 from .queries import (
     ListIdle,
     SessionQuery,
@@ -39,7 +39,7 @@ from .requests import (
     Delete,
     DeleteIdle,
     Renew,
-    Request,
+    SessionRequest,
     StoreRequest,
 )
 from .rows import SessionRow, is_named
@@ -56,7 +56,7 @@ class KitStore(ABC):
     """A store that decides requests and answers queries from facts; each defines how it gets those."""
 
     @abstractmethod
-    async def carry_out(self, request: Request[T]) -> T:
+    async def carry_out(self, request: SessionRequest[T]) -> T:
         """Read the facts that the request wants, let it decide, apply the effects, and return the result."""
 
     async def write(self, request: StoreRequest[T]) -> T:
@@ -100,7 +100,7 @@ class RemoteStore(KitStore):
         self._turns: dict[tuple[int, str, str], deque[asyncio.Future[None]]] = {}  # who waits behind a write
 
     @abstractmethod
-    async def facts(self, query: Query) -> FactSheet:
+    async def facts(self, wanted: FactsWanted) -> FactSheet:
         """Return the facts that are wanted, all as they are at one moment."""
 
     async def maintain(self, request: StoreRequest[Any]) -> Any:
@@ -140,7 +140,7 @@ class RemoteStore(KitStore):
         `effects.ref` names a user only where the session must be that user's.
         """
 
-    async def carry_out(self, request: Request[T]) -> T:
+    async def carry_out(self, request: SessionRequest[T]) -> T:
         ref = request.ref
         key = (id(asyncio.get_running_loop()), ref.app, ref.id)
         if key in self._turns:
@@ -182,7 +182,7 @@ class RemoteStore(KitStore):
                 return
         del self._turns[key]
 
-    async def _decide(self, request: Request[T]) -> T:
+    async def _decide(self, request: SessionRequest[T]) -> T:
         remembered = self._remembered(request)
         if remembered is not None:
             remembered.ttl = self.ttl
@@ -194,27 +194,29 @@ class RemoteStore(KitStore):
                 done = await self._carry(request, decision)
                 if done is not None:
                     return done[0]
-        query = request.query()
+        wanted = request.wanted()
         for attempt in range(TRIES):
-            done, query = await self._read_and_try(request, query)
+            done, wanted = await self._read_and_try(request, wanted)
             if done is not None:
                 return done[0]
             if attempt > 2:
                 await asyncio.sleep(random.uniform(0, 0.001 * min(attempt, 20)))
         raise StoreUnavailable(repr(self), f"others keep changing session '{request.ref.id}'")
 
-    async def _read_and_try(self, request: Request[T], query: Query) -> tuple[tuple[T] | None, Query]:
+    async def _read_and_try(
+        self, request: SessionRequest[T], wanted: FactsWanted
+    ) -> tuple[tuple[T] | None, FactsWanted]:
         while True:
-            facts = await self.facts(query)
+            facts = await self.facts(wanted)
             facts.ttl = self.ttl
             try:
                 decision = request.decide(facts)
             except NotRead as more:
-                query = query.widened(more.query)
+                wanted = wanted.widened(more.wanted)
             else:
-                return await self._carry(request, decision), query
+                return await self._carry(request, decision), wanted
 
-    async def _carry(self, request: Request[T], decision: Decision[T]) -> tuple[T] | None:
+    async def _carry(self, request: SessionRequest[T], decision: Decision[T]) -> tuple[T] | None:
         """Apply a decision; None if a guard did not hold, so it must be decided again."""
         effects, result = decision
         if effects is None:
@@ -253,7 +255,7 @@ class RemoteStore(KitStore):
             self._known.clear()  # most of them belong to sessions that nobody goes on with here
         self._known[row.app, row.session] = row
 
-    def _remembered(self, request: Request[object]) -> Remembered | None:
+    def _remembered(self, request: SessionRequest[object]) -> Remembered | None:
         """Return what is known without reading; None if it is not where this request means to go on."""
         asked = request.plain
         if not isinstance(asked, Claim | Commit):

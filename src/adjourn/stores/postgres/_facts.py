@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from adjourn.errors import CheckpointCorrupt
-from adjourn.stores.kit.facts import FactSheet, Folded, Logged, Query, Span
+from adjourn.stores.kit.facts import FactSheet, FactsWanted, Folded, Logged, Span
 from adjourn.stores.kit.reading import (
     Columns,
     branches_of,
@@ -63,46 +63,46 @@ class _Part(NamedTuple):
     text: str
 
 
-def statement_of(query: Query) -> tuple[str, dict[str, Any]]:
-    """Return the statement that reads what a query wants, and its parameters."""
-    text, _ = _text(_shape(query))
-    ref, span = query.ref, query.span
-    wanted = [found for each in query.records if (found := number_of(each)) is not None]
-    place = query.fold if span is None else span.after or span.before
+def statement_of(wanted: FactsWanted) -> tuple[str, dict[str, Any]]:
+    """Return the statement that reads what is wanted, and its parameters."""
+    text, _ = _text(_shape(wanted))
+    ref, span = wanted.ref, wanted.span
+    records = [found for each in wanted.records if (found := number_of(each)) is not None]
+    place = wanted.fold if span is None else span.after or span.before
     branch, number = ("", -1) if place is None else number_of(place) or ("", -1)
     after = 0 if span is None or span.events_after is None else min(span.events_after, MOST)
     return text, {
         "app": ref.app,
         "id": ref.id,
-        "questions": list(query.questions),
-        "inputs": list(query.inputs),
-        "queue": None if query.queue == -1 else query.queue,
-        "branches": [name for name, _ in wanted],
-        "numbers": [each for _, each in wanted],
+        "questions": list(wanted.questions),
+        "inputs": list(wanted.inputs),
+        "queue": None if wanted.queue == -1 else wanted.queue,
+        "branches": [name for name, _ in records],
+        "numbers": [each for _, each in records],
         "branch": branch,
         "number": number,
-        "asked": query.asked,
+        "asked": wanted.asked,
         "source": None if span is None else span.source,
         "after": after,
         "limit": None if span is None else limit_of(span.limit),
     }
 
 
-def fact_sheet(query: Query, found: Row) -> FactSheet:
+def fact_sheet(wanted: FactsWanted, found: Row) -> FactSheet:
     """Return the facts that the statement found."""
     now, columns = found[0], iter(found[1:])
     values = [next(columns) for _ in SESSIONS.fields]
     if values[0] is None:
-        return FactSheet(query, now, None)
+        return FactSheet(wanted, now, None)
     row = session_row(values)
-    _, parts = _text(_shape(query))
+    _, parts = _text(_shape(wanted))
     lists = {part.name: _zipped([next(columns) for _ in range(part.size)]) for part in parts}
     session = row.session
     known = branches_of(lists["branches"], row) if "branches" in lists else []
     by_pos = {each[0]: each for each in lists.get("records", ())}
-    places = [pos for each in query.records if (pos := locate(known, row.pos, each)) is not None and pos in by_pos]
+    places = [pos for each in wanted.records if (pos := locate(known, row.pos, each)) is not None and pos in by_pos]
     return FactSheet(
-        query,
+        wanted,
         now,
         row,
         questions=[question_row(_with_texts(each), session) for each in lists.get("questions", ())],
@@ -111,9 +111,9 @@ def fact_sheet(query: Query, found: Row) -> FactSheet:
         branches=known,
         records=[record_row(*id_at(known, pos), by_pos[pos], session) for pos in places],
         asking=[converted(each, _Number, session, "a question").no for each in lists.get("asking", ())],
-        asked=_asked(query, row, known, lists.get("asked", ())),
-        log=_log(row, known, lists["place"], lists["span"]) if query.span is not None else (),
-        folded=_folded(row, lists["point"], lists["folded"]) if _fold_of(query) else None,
+        asked=_asked(wanted, row, known, lists.get("asked", ())),
+        log=_log(row, known, lists["place"], lists["span"]) if wanted.span is not None else (),
+        folded=_folded(row, lists["point"], lists["folded"]) if _fold_of(wanted) else None,
     )
 
 
@@ -132,31 +132,31 @@ def limit_of(limit: int | None) -> int | None:
 # The text
 
 
-def _shape(query: Query) -> _Shape:
-    span = query.span
+def _shape(wanted: FactsWanted) -> _Shape:
+    span = wanted.span
     if span is not None:
         shown: dict[str, Any] = {name: "" for name in ("after", "before", "source") if getattr(span, name) is not None}
         first = None if span.events_after is None else 0
         span = msgspec.structs.replace(span, events_after=first, limit=None, **shown)
-    asked = "all" if query.all_branches else "named" if query.asked is not None else "head" if query.every else ""
+    asked = "all" if wanted.all_branches else "named" if wanted.asked is not None else "head" if wanted.every else ""
     return _Shape(
-        named=bool(query.questions) and not asked,
-        waiting=query.waiting,
-        labels=query.labels,
-        inputs=bool(query.inputs) or query.first_input,
-        queue=query.queue is not None,
-        branches=query.branches or bool(query.records),
-        records=bool(query.records),
-        asking=query.asking,
-        fold=_fold_of(query),
+        named=bool(wanted.questions) and not asked,
+        waiting=wanted.waiting,
+        labels=wanted.labels,
+        inputs=bool(wanted.inputs) or wanted.first_input,
+        queue=wanted.queue is not None,
+        branches=wanted.branches or bool(wanted.records),
+        records=bool(wanted.records),
+        asking=wanted.asking,
+        fold=_fold_of(wanted),
         asked=asked,
-        every=query.every,
+        every=wanted.every,
         span=span,
     )
 
 
-def _fold_of(query: Query) -> str:
-    return "head" if query.head else "point" if query.fold is not None else ""
+def _fold_of(wanted: FactsWanted) -> str:
+    return "head" if wanted.head else "point" if wanted.fold is not None else ""
 
 
 @cache
@@ -289,7 +289,7 @@ def _with_texts(values: Row) -> Sequence[Any]:
 
 
 def _asked(
-    query: Query, row: SessionRow, known: Sequence[Branch], found: Sequence[Row]
+    wanted: FactsWanted, row: SessionRow, known: Sequence[Branch], found: Sequence[Row]
 ) -> dict[str, list[QuestionRow]]:
     by_number = {each.no: each.name for each in known} or {row.branch_no: row.branch}
     asked: _ByBranch = {name: [] for name in by_number.values()}
@@ -301,7 +301,7 @@ def _asked(
         asked[by_number[number]].append(each := question_row(_with_texts(values[1:]), row.session))
         return each
 
-    list(readable(found, read) if query.every else map(read, found))
+    list(readable(found, read) if wanted.every else map(read, found))
     return asked
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores.kit.effects import Applied, Effects, renewal_of
-from adjourn.stores.kit.facts import FactSheet, Query
+from adjourn.stores.kit.facts import FactSheet, FactsWanted
 from adjourn.stores.kit.inbox import Stretch, stretches, terms_in
 from adjourn.stores.kit.paging import Written, written_at
 from adjourn.stores.kit.queries import (
@@ -77,10 +77,10 @@ class PostgresRequests(RemoteStore):
 
     # One session
 
-    async def facts(self, query: Query) -> FactSheet:
-        text, values = facts.statement_of(query)
-        (row,) = await self._rows(text, values, session=query.ref.id)
-        return facts.fact_sheet(query, row)
+    async def facts(self, wanted: FactsWanted) -> FactSheet:
+        text, values = facts.statement_of(wanted)
+        (row,) = await self._rows(text, values, session=wanted.ref.id)
+        return facts.fact_sheet(wanted, row)
 
     async def apply(self, effects: Effects) -> Applied | None:
         try:

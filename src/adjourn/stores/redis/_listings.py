@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
-from adjourn.stores.kit.facts import FactSheet, Query
+from adjourn.stores.kit.facts import FactSheet, FactsWanted
 from adjourn.stores.kit.paging import Written, written, written_at
 from adjourn.stores.kit.queries import ListDue, ListIdle, ListSessions
 from adjourn.stores.kit.reading import readable
@@ -36,7 +36,7 @@ from ._members import due_session, foreign
 from ._reply import Found, whole
 from ._rows import read_session
 from ._server import FORGET, READ, Command, Reply, Server
-from ._writes import packed, query_table
+from ._writes import facts_table, packed
 
 T = TypeVar("T")
 
@@ -168,8 +168,8 @@ class Listings:
 
     async def _due(self, app: str, query: ListDue, now: float) -> AsyncIterator[tuple[float, FactSheet]]:
         """Yield sessions that may be due, and since when; only those that are wanted are read as a whole."""
-        wanted = Query(ref=SessionRef("", app), waiting=True, first_input=True)
-        given = packed(query_table(wanted) | {"now": now})
+        wanted = FactsWanted(ref=SessionRef("", app), waiting=True, first_input=True)
+        given = packed(facts_table(wanted) | {"now": now})
         selects = query.programs is not None or query.user is not None or query.skip_users
 
         async def fetch(entries: Sequence[Entry]) -> list[Reply]:

@@ -27,8 +27,8 @@ class Log:
 
     async def read(self, found: Found) -> list[Logged] | None:
         """Return the records of the span that is wanted; None if there is none where it begins or ends."""
-        row, span = found.row, found.query.span
-        if span is None or row is None or not is_named(row, found.query.ref):
+        row, span = found.row, found.wanted.span
+        if span is None or row is None or not is_named(row, found.wanted.ref):
             return None
         after = -1 if span.after is None else locate(found.branches, row.pos, span.after)
         end = row.pos + 1 if span.before is None else found.place(span.before)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from adjourn.errors import CheckpointCorrupt
 from adjourn.stores._logging import note_damage
-from adjourn.stores.kit.facts import Query
+from adjourn.stores.kit.facts import FactsWanted
 from adjourn.stores.types import SessionRef
 
 from ._keys import APPS, ENDS, QUESTIONS, WAITING, session_keys
@@ -15,7 +15,7 @@ from ._members import due_session, entry_of
 from ._reply import Found
 from ._rows import text
 from ._server import READ, WRITE, Command, Server
-from ._writes import packed, query_table, relisting
+from ._writes import facts_table, packed, relisting
 
 _TRIES = 10
 _OF_QUESTIONS = ("inbox", "expiring", "decided")
@@ -142,10 +142,10 @@ async def _relist(server: Server, row: str, now: float) -> bool:
     if not isinstance(app, str) or not isinstance(session, str) or session_keys(app, session)[0] != row:
         raise CheckpointCorrupt(f"the row at '{row}' is not that of a session", None)
     keys = session_keys(app, session)
-    query = Query(ref=SessionRef(session, app), branches=True, every=True, all_branches=True)
-    wanted = packed(query_table(query) | {"now": now})
+    wanted = FactsWanted(ref=SessionRef(session, app), branches=True, every=True, all_branches=True)
+    reading = packed(facts_table(wanted) | {"now": now})
     for _ in range(_TRIES):
-        facts = Found(await server.script(READ, keys, wanted, session=session), query).sheet()
+        facts = Found(await server.script(READ, keys, reading, session=session), wanted).sheet()
         if facts.row is None:
             return False
         names = [each.name for each in facts.branches()]

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from adjourn.errors import CheckpointCorrupt
-from adjourn.stores.kit.facts import FactSheet, Folded, Logged, Query
+from adjourn.stores.kit.facts import FactSheet, FactsWanted, Folded, Logged
 from adjourn.stores.kit.reading import (
     branches_of,
     converted,
@@ -148,10 +148,10 @@ def read_notice(reply: Sequence[Any]) -> TakenNotice:
 class Found:
     """What `read.lua` has found of one session, all of it at one moment."""
 
-    def __init__(self, reply: Sequence[Any], query: Query) -> None:
+    def __init__(self, reply: Sequence[Any], wanted: FactsWanted) -> None:
         now, values, branches, *self._rest = reply
-        row = read_session(values, query.ref.id) if values else None
-        self.query = query
+        row = read_session(values, wanted.ref.id) if values else None
+        self.wanted = wanted
         self.now: float = float(now)
         self.row: SessionRow | None = row
         self.branches: list[Branch] = []
@@ -165,23 +165,23 @@ class Found:
         Raises:
             CheckpointCorrupt: it is not what was written.
         """
-        row, query = self.row, self.query
-        if row is None or not is_named(row, query.ref):
-            return FactSheet(query, self.now, row)
+        row, wanted = self.row, self.wanted
+        if row is None or not is_named(row, wanted.ref):
+            return FactSheet(wanted, self.now, row)
         questions, asking, inputs, *_ = self._rest
         names = {no: each.name for no, each in enumerate(self.branches)} or {row.branch_no: row.branch}
         asked, given = self._questions(names, questions), [read_input(each, row.session) for each in inputs]
-        wanted = {row.branch if query.asked is None else query.asked}
-        by_branch = {name: list[QuestionRow]() for name in names.values() if query.all_branches or name in wanted}
+        chosen = {row.branch if wanted.asked is None else wanted.asked}
+        by_branch = {name: list[QuestionRow]() for name in names.values() if wanted.all_branches or name in chosen}
         for each in asked:
             by_branch[names[each.branch]].append(each)
         return FactSheet(
-            query,
+            wanted,
             self.now,
             row,
             questions=[each for each in asked if each.branch == row.branch_no],
             branches=self.branches,
-            records=[self._record(name) for name in self._records if name in query.records],
+            records=[self._record(name) for name in self._records if name in wanted.records],
             inputs=given,
             asking=sorted({_branch_number(each, row.session) for each in asking}),
             queue=sorted([each for each in given if not each.taken], key=lambda each: each.no),
@@ -191,32 +191,32 @@ class Found:
         )
 
     def place(self, id: str) -> int | None:
-        """Return the position of a record that the query names; None if there is none (any more)."""
+        """Return the position of a record that is wanted by its id; None if there is none (any more)."""
         return self._records[id][0] if id in self._records else None
 
     @cached_property
     def _records(self) -> dict[str, Sequence[Any]]:
-        """The position and the parts of each record that the query names, as far as they exist."""
-        found = zip(named_records(self.query), self._rest[3], strict=True)
+        """The position and the parts of each record that is wanted by its id, as far as they exist."""
+        found = zip(named_records(self.wanted), self._rest[3], strict=True)
         return {name: each for name, each in found if each is not None and each[1] is not None}
 
     def _record(self, id: str) -> RecordRow:
         pos, *values = self._records[id]
-        return read_record(pos, values, self.query.ref.id, *id_at(self.branches, pos))
+        return read_record(pos, values, self.wanted.ref.id, *id_at(self.branches, pos))
 
     def _questions(self, names: Mapping[int, str], replies: Sequence[Sequence[Any]]) -> list[QuestionRow]:
         def read(reply: Sequence[Any]) -> QuestionRow:
-            row = read_question(reply, self.query.ref.id)
+            row = read_question(reply, self.wanted.ref.id)
             if row.branch not in names:
-                raise CheckpointCorrupt(f"question '{row.id}' is of a branch that is gone", self.query.ref.id)
+                raise CheckpointCorrupt(f"question '{row.id}' is of a branch that is gone", self.wanted.ref.id)
             return row
 
-        found = readable(replies, read) if self.query.every else map(read, replies)
+        found = readable(replies, read) if self.wanted.every else map(read, replies)
         return sorted(found, key=lambda each: each.no)
 
     def _folded(self, row: SessionRow) -> Folded | None:
         point, stored = self._rest[4:]
-        if point is None and (not self.query.head or row.pos < 0):
+        if point is None and (not self.wanted.head or row.pos < 0):
             return None
         bodies = [each for each in stored if each is not None]
         if point is None or len(bodies) < len(stored):

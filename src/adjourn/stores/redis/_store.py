@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from adjourn.errors import CheckpointCorrupt, StoreUnavailable
 from adjourn.stores._logging import log, note_damage
 from adjourn.stores.kit.effects import Applied, Effects
-from adjourn.stores.kit.facts import FactSheet, Query
+from adjourn.stores.kit.facts import FactSheet, FactsWanted
 from adjourn.stores.kit.inbox import stretches
 from adjourn.stores.kit.queries import (
     CountQuestions,
@@ -27,7 +27,7 @@ from adjourn.stores.kit.queries import (
     StoreQuery,
 )
 from adjourn.stores.kit.reading import readable
-from adjourn.stores.kit.requests import Delete, DropNotices, Request, SettleNotice, StoreRequest, TakeNotices
+from adjourn.stores.kit.requests import Delete, DropNotices, SessionRequest, SettleNotice, StoreRequest, TakeNotices
 from adjourn.stores.kit.rows import head_of
 from adjourn.stores.kit.store import RemoteStore, unknown_request
 from adjourn.stores.types import Lease, Renewed, SessionRef
@@ -43,7 +43,7 @@ from ._rows import marked
 from ._server import NOW, OUTBOX, READ, REMOVE, WRITE, Command, Reply, Server, check_installed, not_text
 from ._settings import check_settings
 from ._urls import parse_address
-from ._writes import Fields, Writing, packed, query_table, removal, renewal
+from ._writes import Fields, Writing, facts_table, packed, removal, renewal
 
 T = TypeVar("T")
 
@@ -87,10 +87,10 @@ class RedisStore(RemoteStore):
 
     # Reading facts, and writing
 
-    async def facts(self, query: Query) -> FactSheet:
+    async def facts(self, wanted: FactsWanted) -> FactSheet:
         await self._ready()
-        ref, given = query.ref, packed(query_table(query) | {"now": self._time()})
-        found = Found(await self._server.script(READ, session_keys(ref.app, ref.id), given, session=ref.id), query)
+        ref, given = wanted.ref, packed(facts_table(wanted) | {"now": self._time()})
+        found = Found(await self._server.script(READ, session_keys(ref.app, ref.id), given, session=ref.id), wanted)
         return found.sheet(await self._log.read(found))
 
     async def apply(self, effects: Effects) -> Applied | None:
@@ -104,7 +104,7 @@ class RedisStore(RemoteStore):
         reply = await self._server.script(WRITE, session_keys(ref.app, ref.id), given, session=ref.id)
         return None if reply is None else writing.applied(reply)
 
-    async def carry_out(self, request: Request[T]) -> T:
+    async def carry_out(self, request: SessionRequest[T]) -> T:
         done = await super().carry_out(request)
         asked = request.plain
         if isinstance(asked, Delete) and asked.idle is None and not done:

@@ -36,11 +36,11 @@ from adjourn.stores.kit import (
     Applied,
     Effects,
     Expect,
+    FactsWanted,
     InputRow,
     Insert,
     Later,
     NoticeRow,
-    Query,
     QuestionRow,
     RecordRow,
     SessionRow,
@@ -461,28 +461,28 @@ def entering(session: SessionRow, row: QuestionRow, no: str) -> list[Operation]:
     return [["ENTER", keys.LISTED, field, no, member, *indexes]] if indexes else []
 
 
-def query_table(query: Query) -> Fields:
-    """Return a query as `read.lua` reads it; records come with the branches that say where they are."""
-    queue = query.queue or int(query.first_input)
+def facts_table(wanted: FactsWanted) -> Fields:
+    """Return what is wanted as `read.lua` reads it; records come with the branches that say where they are."""
+    queue = wanted.queue or int(wanted.first_input)
     return {
-        "questions": list(query.questions),
-        "asked": query.asked,
-        "waiting": query.waiting,
-        "every": query.every,
-        "all_branches": query.all_branches,
-        "log": query.asking,
-        "branches": query.branches or query.asking or query.span is not None,
-        "records": [record_name(each) for each in named_records(query)],
-        "inputs": list(query.inputs),
+        "questions": list(wanted.questions),
+        "asked": wanted.asked,
+        "waiting": wanted.waiting,
+        "every": wanted.every,
+        "all_branches": wanted.all_branches,
+        "log": wanted.asking,
+        "branches": wanted.branches or wanted.asking or wanted.span is not None,
+        "records": [record_name(each) for each in named_records(wanted)],
+        "inputs": list(wanted.inputs),
         "queue": max(queue - 1, -1) if queue else None,
-        "fold": () if query.head else None if query.fold is None else record_name(query.fold),
+        "fold": () if wanted.head else None if wanted.fold is None else record_name(wanted.fold),
     }
 
 
-def named_records(query: Query) -> list[str]:
-    """Return the ids of the records that a query names, the end of its span included: that must be there."""
-    end = None if query.span is None else query.span.before
-    return [*query.records] if end is None else [*query.records, end]
+def named_records(wanted: FactsWanted) -> list[str]:
+    """Return the ids of the records that are wanted by them, and of the end of the span, which must be there."""
+    end = None if wanted.span is None else wanted.span.before
+    return [*wanted.records] if end is None else [*wanted.records, end]
 
 
 def record_name(id: str) -> tuple[str, int]:

@@ -21,7 +21,7 @@ from adjourn.stores.kit.reading import (
     converted,
     readable,
 )
-from adjourn.stores.kit.requests import Delete, DeleteIdle, Request
+from adjourn.stores.kit.requests import Delete, DeleteIdle, SessionRequest
 from adjourn.stores.kit.rows import (
     SessionRow,
     stored_statuses,
@@ -110,7 +110,7 @@ class SQLiteLedger:
         """How much has been changed so far; it only grows."""
         return self.connection.total_changes + len(self._records)
 
-    def carry_out(self, request: Request[T], now: float) -> T:
+    def carry_out(self, request: SessionRequest[T], now: float) -> T:
         """Decide a request and apply its effects. Their guards hold, since facts and effects share a transaction."""
         row = self._find(request.ref)
         effects, result = request.decide(SQLiteFacts(self.connection, row, now, flush=self.add_records))

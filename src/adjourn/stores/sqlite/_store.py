@@ -25,7 +25,7 @@ from adjourn.stores.kit.requests import (
     DropNotices,
     Prune,
     Renew,
-    Request,
+    SessionRequest,
     SettleNotice,
     StoreRequest,
     TakeNotices,
@@ -83,7 +83,7 @@ class SQLiteStore(KitStore):
     def __repr__(self) -> str:
         return f"SQLiteStore({str(self.path)!r})"
 
-    async def carry_out(self, request: Request[T]) -> T:
+    async def carry_out(self, request: SessionRequest[T]) -> T:
         def operation(ledger: SQLiteLedger, now: float) -> T:
             return ledger.carry_out(request, now)
 

@@ -19,6 +19,7 @@ from adjourn.stores.kit import (
     Commit,
     Delete,
     Effects,
+    FactsWanted,
     GetHead,
     GiveAnswers,
     Guard,
@@ -34,10 +35,9 @@ from adjourn.stores.kit import (
     Mark,
     NotRead,
     Prune,
-    Query,
     RemoteStore,
     Renew,
-    Request,
+    SessionRequest,
     SessionRow,
     StoreQuery,
     Submit,
@@ -63,16 +63,16 @@ async def apply(store: Store, effects: Effects) -> Applied | None:
     return await _remote(store).apply(effects)
 
 
-async def decided(store: Store, request: Request[Any]) -> Effects:
+async def decided(store: Store, request: SessionRequest[Any]) -> Effects:
     """Decide a request from what the store has now, and write nothing."""
-    query = request.query()
+    wanted = request.wanted()
     while True:
-        facts = await _remote(store).facts(query)
+        facts = await _remote(store).facts(wanted)
         facts.ttl = _remote(store).ttl
         try:
             effects, _ = request.decide(facts)
         except NotRead as more:
-            query = query.widened(more.query)
+            wanted = wanted.widened(more.wanted)
         else:
             assert effects is not None
             return effects
@@ -111,7 +111,7 @@ class GuardSuite(Bench):
                 raise unittest.SkipTest("this store reads and writes under one lock")
             yield store
 
-    async def overtaken(self, store: Store, request: Request[Any], *others: Awaitable[object]) -> None:
+    async def overtaken(self, store: Store, request: SessionRequest[Any], *others: Awaitable[object]) -> None:
         """Expect that nothing of a request is written if others have come first."""
         effects = await decided(store, request)
         for other in others:
@@ -152,7 +152,7 @@ class GuardSuite(Bench):
         return [live.ref, dead.ref, asked.ref, done.ref, bare]
 
     async def _row(self, store: Store, ref: SessionRef) -> tuple[SessionRow, float]:
-        facts = await _remote(store).facts(Query(ref=ref))
+        facts = await _remote(store).facts(FactsWanted(ref=ref))
         assert facts.row is not None
         return facts.row, facts.now
 
