@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from types import SimpleNamespace
@@ -170,6 +171,14 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 _NONE = inspect.Parameter.empty
+
+
+def no_such_name(module: str, name: str, hint: str) -> Exception:
+    """Return what the `__getattr__` of a package raises; `hint` is a sentence that says what to write."""
+    said = f"module {module!r} has no attribute {name!r}.{f' {hint}' if hint else ''}"
+    # `from package import name` asks first whether the name is there, and forgets what an AttributeError says.
+    is_import = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # pyright: ignore[reportPrivateUsage]
+    return ImportError(said, name=name) if is_import and hint else AttributeError(said, name=name)
 
 
 class Explains:
