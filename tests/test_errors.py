@@ -93,6 +93,10 @@ def public_classes() -> list[type[AdjournError]]:
     return sorted(found, key=lambda each: each.__name__)
 
 
+def test_a_star_imports_every_error_and_no_helper() -> None:
+    assert sorted(errors.__all__) == errors.__all__ == sorted([*(each.__name__ for each in public_classes()), "Pause"])
+
+
 def make(kind: type[AdjournError]) -> AdjournError:
     """An error of this kind, with a value for everything that it can be given."""
     if kind in SPECIAL:

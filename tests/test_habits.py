@@ -9,11 +9,10 @@ from typing import Any, TypedDict
 
 import pytest
 
-import adjourn
-from adjourn import Agent, AgentTool, ChatModelAgent, Runner, UsageError, interrupt
+from adjourn import Agent, AgentTool, ChatModelAgent, Retry, Runner, Supervisor, UsageError, interrupt, tool
 from adjourn._habits import OF_AGENTS, OF_RESULTS, OF_RUNNERS, OPTIONS
 from adjourn.errors import NotInRun
-from adjourn.graph import START, StateGraph
+from adjourn.graph import START, Command, StateGraph
 from adjourn.testing import ScriptedModel
 
 
@@ -34,6 +33,10 @@ RUNNER: Any = Runner(AGENT)
 CLASS: Any = Runner
 CHAT: Any = ChatModelAgent
 BASE: Any = Agent
+TOOL: Any = tool
+SUPERVISOR: Any = Supervisor
+RETRY: Any = Retry
+COMMAND: Any = Command
 CONFIG = {"configurable": {"thread_id": "1"}}
 
 OPTIONS_GIVEN: dict[str, tuple[Callable[[], object], str]] = {
@@ -57,7 +60,26 @@ OPTIONS_GIVEN: dict[str, tuple[Callable[[], object], str]] = {
         r"Write `node_timeout=\.\.\., or run_timeout=\.\.\.` instead of timeout\. There are: .*node_timeout, .*store",
     ),
     "name": (lambda: builder().add_node("y", node, name="Y"), "Write `title='...'` instead of name"),
-    "retry_policy": (lambda: builder().add_node("y", node, retry_policy=1), "Write `retry=Retry(...)` instead"),
+    "retry_policy": (lambda: builder().add_node("y", node, retry_policy=1), "Write `retry=Retry(attempts=...)`"),
+    "retries of a node": (
+        lambda: builder().add_node("y", node, retries=3),
+        "Write `retry=Retry(attempts=...)` instead",
+    ),
+    "retries of a tool": (lambda: TOOL(node, retries=3), "tool has no option retries. Write `retry=Retry("),
+    "retries of an agent": (lambda: CHAT("A", model="x", max_retries=3), "Write `retry=Retry(attempts=...)` instead"),
+    "retries of a supervisor": (
+        lambda: SUPERVISOR("S", model="x", agents=[AGENT], retries=3),
+        "Supervisor has no option retries. Write `retry=Retry(attempts=...)` instead",
+    ),
+    # These have no `retry` themselves.
+    "retries of a runner": (lambda: CLASS(AGENT, retries=3), "Write `ChatModelAgent(..., retry=Retry(attempts=...))`"),
+    "retries of a run": (lambda: RUNNER.run("hi", retries=3), "Write `ChatModelAgent(..., retry=Retry(attempts=...))`"),
+    "Retry": (lambda: RETRY(max_attempts=3), "Retry has no option max_attempts. Write `Retry(attempts=...)`"),
+    "Command(resume)": (
+        lambda: COMMAND(resume="yes"),
+        "Command has no option resume. Answer with `graph.resume(session_id, {question: answer})`",
+    ),
+    "Command(graph)": (lambda: COMMAND(goto="x", graph="up"), "A command goes to nodes of its own graph."),
     "Agent": (lambda: BASE("A", model="openai:x"), r"ChatModelAgent('Name', model=...".replace("(", r"\(")),
     "Agent()": (lambda: BASE(), "what custom agents inherit from"),
 }
@@ -94,17 +116,16 @@ def test_a_graph_that_is_not_compiled_says_so(name: str) -> None:
         _ = builder().add_nod
 
 
-def test_a_name_of_graphs_says_where_it_is() -> None:
-    with pytest.raises(AttributeError, match=r"It is in adjourn\.graph: from adjourn\.graph import StateGraph$"):
-        getattr(adjourn, "StateGraph")  # noqa: B009  # a type checker knows better
-    assert not hasattr(adjourn, "StateGraph")
-
-
 async def test_a_result_says_what_to_read() -> None:
     result: Any = await Runner(ChatModelAgent("A", model=ScriptedModel(["hi"]))).run("hi")
     for name, said in OF_RESULTS.items():
         with pytest.raises(AttributeError, match=re.escape(said)):
             getattr(result, name)
+
+
+def test_an_unknown_option_of_a_struct_stays_what_python_says() -> None:
+    with pytest.raises(TypeError, match="Unexpected keyword argument 'nonsense'"):
+        COMMAND(nonsense=1)
 
 
 def test_an_error_inside_a_property_is_not_hidden() -> None:

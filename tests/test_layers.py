@@ -69,7 +69,7 @@ BELOW: dict[str, set[str]] = {
     "cli": _RUNNING
     | {"adjourn", "agents", "graph", "printing", "_documents", "_screen", "server", "client", "spec", "webhooks"},
     "__main__": {"cli"},
-    "adjourn": _RUNNING | {"agents", "printing"},
+    "adjourn": _RUNNING | {"agents", "graph", "printing"},
 }
 
 # Who may import the private modules of another package, and of which.

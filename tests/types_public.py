@@ -165,6 +165,11 @@ def approve(state: Review) -> Command:
     return Command(update={"approved": ok}, goto=END if ok else "write")
 
 
+def named(state: Review) -> Command[Literal["write", "approve"]]:
+    Command[Literal["write"]](goto="aprove")  # pyright: ignore[reportArgumentType]
+    return Command(goto="write" if state["drafts"] else ["approve"])
+
+
 def build() -> CompiledGraph[Review]:
     graph = StateGraph(Review, name="review")
     assert_type(graph.add_node("write", write, retry=Retry(attempts=2), timeout=1.0), StateGraph[Review])

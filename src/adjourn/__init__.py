@@ -1,6 +1,6 @@
 """Adjourn: agents, graphs and workflows that stop for people.
 
-Start with `ChatModelAgent`, `tool` and `Runner`; `adjourn.graph` has graphs, and `adjourn.testing` models for tests.
+Start with `ChatModelAgent`, `tool` and `Runner`; `StateGraph` makes graphs, and `adjourn.testing` models for tests.
 `interrupt` asks a person, and `Runner.resume` goes on with the answer.
 """
 
@@ -64,6 +64,12 @@ if TYPE_CHECKING:
     from .events import ToolCalled as ToolCalled
     from .events import ToolResult as ToolResult
     from .events import Transfer as Transfer
+    from .graph import END as END
+    from .graph import START as START
+    from .graph import Command as Command
+    from .graph import CompiledGraph as CompiledGraph
+    from .graph import MessagesState as MessagesState
+    from .graph import StateGraph as StateGraph
     from .interrupts import Address as Address
     from .interrupts import AnswerWith as AnswerWith
     from .interrupts import Interrupt as Interrupt
@@ -108,6 +114,7 @@ _HOMES = {
     "UnfinishedRun UnknownInterrupt UsageError",
     "events": "Cancelled Custom Delta Done Event Failed Interrupted MessageEvent NodeEnd NodeStart Retrying "
     "ToolCalled ToolResult Transfer",
+    "graph": "END START Command CompiledGraph MessagesState StateGraph",
     "interrupts": "Address AnswerWith Interrupt interrupt raise_interrupt",
     "messages": "Message ToolCall Usage",
     "middleware": "Middleware",
@@ -119,7 +126,6 @@ _HOMES = {
     "workflows": "Retry once workflow",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
-_OF_GRAPH = frozenset({"END", "START", "Command", "CompiledGraph", "MessagesState", "StateGraph"})
 
 __all__ = sorted(_HOME)  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll]  # what __getattr__ binds
 
@@ -129,8 +135,7 @@ if not TYPE_CHECKING:  # For a type checker every name would exist.
     def __getattr__(name: str) -> Any:
         home = _HOME.get(name)
         if home is None:
-            hint = f". It is in adjourn.graph: from adjourn.graph import {name}" if name in _OF_GRAPH else ""
-            raise AttributeError(f"module 'adjourn' has no attribute {name!r}{hint}")
+            raise AttributeError(f"module 'adjourn' has no attribute {name!r}")
         value = getattr(import_module(f"adjourn.{home}"), name)
         globals()[name] = value
         return value

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     Deps_co = TypeVar("Deps_co", default=Any, covariant=True)
     Out = TypeVar("Out", default=Any)
     Out_co = TypeVar("Out_co", default=Any, covariant=True)
+    Goto_co = TypeVar("Goto_co", bound=str, default=str, covariant=True)
     S = TypeVar("S", default=Any)
     State_co = TypeVar("State_co", default=Any, covariant=True)
     Product_co = TypeVar("Product_co", default=Any, covariant=True)
@@ -26,6 +27,7 @@ else:
 
     Deps, Deps_contra, Deps_co = TypeVar("Deps"), TypeVar("Deps_contra"), TypeVar("Deps_co")
     Out, Out_co, Product_co = TypeVar("Out"), TypeVar("Out_co"), TypeVar("Product_co")
+    Goto_co = TypeVar("Goto_co", bound=str, covariant=True)
     S, State_co = TypeVar("S"), TypeVar("State_co")
     P = ParamSpec("P")
     # `typing.get_type_hints` reads annotations of public functions, so each name in them must exist.

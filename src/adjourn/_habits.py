@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, get_origin, get_type_hints
+
+import msgspec
 
 from ._schemas.fits import misfit
 from ._values.frozen import shorten
@@ -21,6 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _MODEL = "instruction='...'"
 _STORE = "store='sqlite:///sessions.db'"
 _SESSION = "run(..., session_id='s1')"
+_RETRY = "retry=Retry(attempts=...)"
 
 OPTIONS: Mapping[str, str] = {
     # Of agents
@@ -35,14 +39,16 @@ OPTIONS: Mapping[str, str] = {
     "deps_type": "run(..., deps=...)",
     "context_schema": "run(..., deps=...)",
     "max_turns": "max_iterations=...",
-    "retries": "retry=Retry(attempts=...)",
+    "retries": _RETRY,
+    "max_retries": _RETRY,
+    "max_attempts": _RETRY,
     # Of runners and graphs
     "checkpointer": _STORE,
     "checkpoint_saver": _STORE,
     "session_service": _STORE,
     "memory": _STORE,
     "recursion_limit": "max_steps=...",
-    "retry_policy": "retry=Retry(...)",
+    "retry_policy": _RETRY,
     "cache_policy": "cache=Cache(...)",
     # Of runs
     "thread_id": _SESSION,
@@ -60,6 +66,9 @@ OPTIONS: Mapping[str, str] = {
 
 _WITHOUT_STORE = {name: f"Runner(..., {_STORE})" for name, instead in OPTIONS.items() if instead == _STORE}
 """What to write where there is no option `store`: only runners and `compile` have it."""
+
+WITHOUT_RETRY = {name: f"ChatModelAgent(..., {_RETRY})" for name, instead in OPTIONS.items() if instead == _RETRY}
+"""What to write where there is no option `retry`: agents with a model, tools, nodes and `compile` have it."""
 
 
 def instead_of(options: Iterable[str], here: Mapping[str, str] | None = None) -> str:
@@ -103,7 +112,10 @@ def _explain(function: Callable[..., Any], args: tuple[Any, ...], options: Mappi
     if any(isinstance(each, dict) and "configurable" in each for each in args[2:]):
         unknown.append("config")
     whose = type(args[0]).__name__ if function.__name__ == "__init__" else function.__qualname__
-    if hint := instead_of(unknown, _WITHOUT_STORE):
+    # Agents that pass options on to a ChatModelAgent have its `retry`.
+    parameters = signature.parameters.values()
+    has_retry = any(each.name == "retry" or each.kind is each.VAR_KEYWORD for each in parameters)
+    if hint := instead_of(unknown, _WITHOUT_STORE if has_retry else _WITHOUT_STORE | WITHOUT_RETRY):
         raise UsageError(f"{whose} has no option {', '.join(unknown)}.{hint}")
     try:
         signature.bind(*args, **options)
@@ -172,6 +184,29 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
 _NONE = inspect.Parameter.empty
 
 
+def no_such_name(module: str, name: str, hint: str) -> Exception:
+    """Return what the `__getattr__` of a package raises; `hint` is a sentence that says what to write."""
+    said = f"module {module!r} has no attribute {name!r}.{f' {hint}' if hint else ''}"
+    # `from package import name` asks first whether the name is there, and forgets what an AttributeError says.
+    is_import = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # pyright: ignore[reportPrivateUsage]
+    return ImportError(said, name=name) if is_import and hint else AttributeError(said, name=name)
+
+
+class ExplainedStruct(msgspec.StructMeta):
+    """The type of structs that say, for an option that other libraries have, what to write instead: `_instead`."""
+
+    if not TYPE_CHECKING:  # For a type checker the fields are the options.
+
+        def __call__(self, *args: Any, **options: Any) -> Any:
+            try:
+                return super().__call__(*args, **options)
+            except TypeError:
+                for name in options:
+                    if hint := self._instead.get(name):
+                        raise UsageError(f"{self.__name__} has no option {name}. {hint}") from None
+                raise
+
+
 class Explains:
     """A class that says, for an attribute that other libraries have, what to write instead."""
 
@@ -221,6 +256,13 @@ OF_RUNNERS = {
     "get_graph": "`graph.draw()` draws it.",
     "with_config": "Options are arguments: `runner.run(..., session_id='s1')`.",
 }
+
+OF_COMMANDS = {
+    "resume": "Answer with `graph.resume(session_id, {question: answer})`; `result.interrupts` has the questions.",
+    "graph": "A command goes to nodes of its own graph. Where a subgraph leads, edges of the outer graph say.",
+}
+
+OF_RETRIES = dict.fromkeys(("retries", "max_retries", "max_attempts"), "Write `Retry(attempts=...)`; the first counts.")
 
 OF_RESULTS = {
     **dict.fromkeys(

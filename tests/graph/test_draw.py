@@ -1,14 +1,18 @@
 """Drawings are compared whole: that Mermaid reads them as meant was seen with Mermaid 11 itself, in a browser."""
 
+from __future__ import annotations
+
 import re
-from typing import Any, TypedDict
+from functools import partial
+from typing import Any, Literal, TypedDict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adjourn import ChatModelAgent, GraphAgent, UsageError, tool
-from adjourn.graph import END, START, CompiledGraph, MessagesState, StateGraph
+from adjourn.errors import GraphError
+from adjourn.graph import END, START, Command, CompiledGraph, MessagesState, StateGraph
 from adjourn.testing import ScriptedModel
 
 
@@ -84,6 +88,41 @@ def test_commands_are_dotted_where_the_node_names_their_destinations() -> None:
     built = graph("write").add_node("approve", step, destinations=["write", END]).add_edge("write", "approve")
     assert mermaid(built)[-4:] == ["s --> n0", "n0 --> n1", "n1 -.-> n0", "n1 -.-> e"]
     assert text(built)[-1] == "  approve ⇢ write, end"
+
+
+def test_what_a_node_returns_names_the_destinations_of_its_commands() -> None:
+    class Local(TypedDict):  # Outside, nobody can resolve the annotation of the state.
+        done: bool
+
+    def check(state: Local) -> list[Command[Literal["pay", "__end__"]]] | None:
+        return None
+
+    def pay(state: Work) -> Command[Literal["check"]]:
+        return Command(goto="check")
+
+    built = StateGraph(Work, name="work").add_node(check).add_node(pay).add_edge(START, "check")
+    assert text(built)[2:4] == ["  check ⇢ pay, end", "  pay   ⇢ check"]
+    built.compile(strict=True)
+    named = graph("write").add_node(pay, ends={"approved": "write"})
+    assert text(named)[-1] == "  pay   ⇢ write (approved)", "what the graph says comes first"
+    with pytest.raises(GraphError, match="'pay' has the unknown destination 'check'"):
+        graph("write").add_node(pay).compile()
+
+
+def test_an_annotation_that_names_nothing_changes_nothing() -> None:
+    def plain(state: Work) -> Command:
+        return Command()
+
+    def unknown(state: Work) -> Nowhere:  # pyright: ignore[reportUndefinedVariable, reportUnknownParameterType]  # noqa: F821
+        return {}
+
+    def written(state: Work) -> Command[check]:  # pyright: ignore[reportUndefinedVariable, reportUnknownParameterType]  # noqa: F821
+        return Command()
+
+    functions: list[Any] = [plain, unknown, written, partial(plain)]
+    for fn in functions:
+        built = StateGraph(Work, name="work").add_node("x", fn).add_edge(START, "x")
+        assert text(built)[-1] == "  x     → end"
 
 
 def test_a_destination_that_an_edge_leads_to_is_drawn_once() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from adjourn.server import App, Limits, Tokens
+from adjourn.server import App, CallerLimits, Tokens
 
 from .agents import booker
 from .serving import PATIENCE, Serving
@@ -245,7 +245,7 @@ def wait_until(happened: Callable[[], bool]) -> None:
 
 def test_clients_that_do_not_read_are_left():  # rule V16
     with (
-        Serving(App([booker()], limits=Limits(stall=0.2))) as server,
+        Serving(App([booker()], limits=CallerLimits(stall=0.2))) as server,
         deaf(server) as client,
         server.open("GET", "/api/v1/inbox/events") as stream,
     ):
@@ -255,7 +255,7 @@ def test_clients_that_do_not_read_are_left():  # rule V16
 
 
 def test_a_client_that_reads_slowly_is_not_left():  # rule V16
-    with Serving(App([booker()], limits=Limits(stall=0.1))) as server, deaf(server) as client:
+    with Serving(App([booker()], limits=CallerLimits(stall=0.1))) as server, deaf(server) as client:
         client.settimeout(PATIENCE)
         for _ in range(40):
             time.sleep(0.02)
@@ -274,7 +274,7 @@ def test_a_stream_ends_when_its_client_leaves_with_another_request_waiting(tmp_p
     tokens = Tokens(tmp_path / "tokens.json")
     token = tokens.create("ann")[1]
     stream = b"GET /api/v1/inbox/events HTTP/1.1\r\nhost: localhost\r\nx-api-key: " + token.encode() + b"\r\n\r\n"
-    with Serving(App([booker()], tokens=tokens, limits=Limits(requests=1), keep_alive=0.1)) as server:
+    with Serving(App([booker()], tokens=tokens, limits=CallerLimits(requests=1), keep_alive=0.1)) as server:
         with connect(server) as client:
             client.sendall(stream + stream)
             assert client.recv(65536)

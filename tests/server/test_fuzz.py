@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 
-from adjourn.server import App, Limits, Tokens
+from adjourn.server import App, CallerLimits, Tokens
 from adjourn.server._openapi import OPERATIONS
 from tests.effort import some
 
@@ -124,7 +124,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             [booker(), refunds()],
             store=store_url(request.param, folder),
             tokens=file,
-            limits=Limits(turns=1_000_000),
+            limits=CallerLimits(turns=1_000_000),
             keep_alive=1.0,
         )
     ) as server:

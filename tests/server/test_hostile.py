@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from adjourn.server import App, Limits
+from adjourn.server import App, CallerLimits
 from adjourn.server._sse import EventStream, frame
 from tests.effort import amount
 
@@ -26,7 +26,7 @@ HEAD = "POST /api/v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: applicati
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Serving]:
-    with Serving(App([booker(), counter()], max_body=10_000, limits=Limits(upload=0.5))) as serving:
+    with Serving(App([booker(), counter()], max_body=10_000, limits=CallerLimits(upload=0.5))) as serving:
         yield serving
 
 

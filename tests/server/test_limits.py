@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
+import adjourn.server
 from adjourn import Runner, UsageError, current, workflow
-from adjourn.server import App, Caller, Limits
+from adjourn.server import App, Caller, CallerLimits
 from adjourn.server._callers import everybody
 from adjourn.server._errors import ApiError
 from adjourn.server._limits import Usage
@@ -29,12 +30,12 @@ def caller(request: Request) -> Caller:
     return Caller(name=request.headers["x-user"])
 
 
-def app(limits: Limits) -> App:
+def app(limits: CallerLimits) -> App:
     return App([booker(), counter()], limits=limits, identify=caller)
 
 
 def test_a_caller_has_so_many_requests_open_and_no_more():  # failure F84, attack 16
-    with Serving(app(Limits(requests=2))) as server:
+    with Serving(app(CallerLimits(requests=2))) as server:
         streams = [server.open("GET", "/api/v1/inbox/events", x_user="ann") for _ in range(2)]
         refused = server.get("/api/v1/agents", x_user="ann")
         assert (refused.status, refused.code, refused.headers["retry-after"]) == (429, "too_many_requests", "1")
@@ -53,7 +54,7 @@ def test_a_caller_has_so_many_requests_open_and_no_more():  # failure F84, attac
 
 
 def test_the_queue_of_a_session_is_bounded(tmp_path: Path):  # rule V16
-    with Serving(App([booker()], store=f"sqlite:///{tmp_path}/q.db", limits=Limits(inputs=2))) as server:
+    with Serving(App([booker()], store=f"sqlite:///{tmp_path}/q.db", limits=CallerLimits(inputs=2))) as server:
         asked = server.post("/api/v1/chat", {"message": "book Rome", "stream": False}).json["session_id"]
         queue, keyed = f"/api/v1/sessions/{asked}/inputs", {"message": "again", "session_id": asked, "on_busy": "queue"}
         for name in ("a", "b", "b"):
@@ -71,7 +72,7 @@ def test_the_queue_of_a_session_is_bounded(tmp_path: Path):  # rule V16
 
 
 def test_a_caller_whose_turns_run_begins_no_other_and_still_answers():  # failure F84: answers go first
-    with Serving(app(Limits(runs=1))) as server:
+    with Serving(app(CallerLimits(runs=1))) as server:
         asked = server.post("/api/v1/chat", {"agent": "booker", "message": "book Rome", "stream": False}, x_user="ann")
         thread = server.post("/api/v1/chat", {"agent": "booker", "message": "book Oslo", "stream": False}, x_user="ann")
         chat = {"agent": "counter", "message": "count limits"}
@@ -96,7 +97,7 @@ def test_a_caller_whose_turns_run_begins_no_other_and_still_answers():  # failur
 
 @pytest.fixture
 def limited() -> Iterator[Serving]:
-    with Serving(app(Limits(runs=2))) as server:
+    with Serving(app(CallerLimits(runs=2))) as server:
         yield server
 
 
@@ -172,7 +173,7 @@ async def test_inputs_begin_only_as_far_as_their_caller_may_run_turns(tmp_path: 
 
     url = f"sqlite:///{tmp_path}/s.db"
     names = await submit(slow, url, "ann", 12)
-    with Serving(App([slow], store=url, limits=Limits(runs=2), identify=caller)) as server:
+    with Serving(App([slow], store=url, limits=CallerLimits(runs=2), identify=caller)) as server:
         for name in names:
             with server.events(name, x_user="ann") as stream:
                 stream.until("done")
@@ -180,7 +181,7 @@ async def test_inputs_begin_only_as_far_as_their_caller_may_run_turns(tmp_path: 
 
 
 async def test_inputs_that_wait_hold_up_neither_others_nor_answers(tmp_path: Path):  # rule V18
-    url, limits = f"sqlite:///{tmp_path}/s.db", Limits(runs=1)
+    url, limits = f"sqlite:///{tmp_path}/s.db", CallerLimits(runs=1)
     with Serving(App([booker(), counter()], store=url, concurrency=1, limits=limits, identify=caller)) as server:
         chat = {"agent": "booker", "message": "book Rome", "stream": False}
         asked = server.post("/api/v1/chat", chat, x_user="ann").json["session_id"]
@@ -202,7 +203,7 @@ async def test_inputs_that_wait_hold_up_neither_others_nor_answers(tmp_path: Pat
 
 def test_turns_are_counted_by_the_minute():
     now = [1000.0]
-    usage = Usage(Limits(turns=2), clock=lambda: now[0])
+    usage = Usage(CallerLimits(turns=2), clock=lambda: now[0])
     assert usage.begin_turn(ANN) == {"ratelimit-policy": '"turns";q=2;w=60', "ratelimit": '"turns";r=1;t=30'}
     assert usage.begin_turn(ANN)["ratelimit"] == '"turns";r=0;t=60'
     with pytest.raises(ApiError) as refused:
@@ -221,14 +222,14 @@ def test_turns_are_counted_by_the_minute():
 
 
 def test_where_nobody_has_a_name_nothing_is_counted():
-    usage = Usage(Limits(requests=1, turns=1))
+    usage = Usage(CallerLimits(requests=1, turns=1))
     for _ in range(3):
         usage.open(everybody())
         assert usage.begin_turn(everybody()) == {}
 
 
 def test_a_body_that_does_not_arrive_is_not_waited_for():  # failure F86
-    with Serving(App([booker()], limits=Limits(upload=0.1))) as server:
+    with Serving(App([booker()], limits=CallerLimits(upload=0.1))) as server:
         for sent in (b"", b'{"message": '):
             with socket.create_connection(("127.0.0.1", server.server.port), timeout=PATIENCE) as client:
                 head = "POST /api/v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -243,4 +244,12 @@ def test_a_body_that_does_not_arrive_is_not_waited_for():  # failure F86
 @pytest.mark.parametrize("name", ["requests", "runs", "turns", "upload", "stall"])
 def test_a_limit_of_nothing_is_refused(name: str):
     with pytest.raises(UsageError, match=name):
-        Limits(**{name: 0})
+        CallerLimits(**{name: 0})
+
+
+def test_the_old_name_says_the_new_one():
+    with pytest.raises(AttributeError, match="CallerLimits limit callers"):
+        _ = getattr(adjourn.server, "Limits")  # noqa: B009  # a type checker knows better
+    with pytest.raises(ImportError, match="CallerLimits limit callers"):
+        __import__("adjourn.server", fromlist=["Limits"])  # as `from adjourn.server import Limits`
+    assert not hasattr(adjourn.server, "Limits")

@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from adjourn._checks import is_count, is_number
+from adjourn._habits import OF_RETRIES, ExplainedStruct
 from adjourn.errors import AdjournError, ModelError, RetryExhausted, UsageError, text_of
 from adjourn.events import Event, Retrying
 
@@ -33,13 +34,15 @@ def backoff(first: float = 0.5, factor: float = 2.0, cap: float = 30.0, jitter: 
     return delay
 
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
+class Retry(msgspec.Struct, frozen=True, kw_only=True, metaclass=ExplainedStruct):
     """How often to try (the first time included), after which errors, and how long to wait in between.
 
     `on` is an exception class, several, or a function of the exception; `backoff` a number of seconds or a function of
     the attempt. A provider may ask for a longer wait (`Retry-After`), which is respected up to `max_wait` seconds.
     Interrupts, cancellation and errors of Adjourn itself are never retried.
     """
+
+    _instead = OF_RETRIES
 
     attempts: int = 3
     on: Matcher = Exception

@@ -133,10 +133,11 @@ class Task(UserFrame):
         elif result is None:
             self.writes = []
         elif isinstance(result, Command):
-            if result.update is not None:
-                self.writes = self._adopted(result.update)
-            if result.goto is not None:
-                targets = result.targets()
+            command = cast("Command", result)
+            if command.update is not None:
+                self.writes = self._adopted(command.update)
+            if command.goto is not None:
+                targets = command.targets()
                 if any(isinstance(each, Command) for each in targets):
                     self.sends = fan_out(plan, node, targets)
                 else:

@@ -101,6 +101,7 @@ def _sends(plan: Plan, node: Node, command: Any) -> list[Send]:
             f"Node '{node.name}' returned a list with {a_type(command)} in it. "
             "A list is a fan-out: every element is a Command."
         )
+    command = cast("Command", command)
     if command.goto is None or any(isinstance(each, Command) for each in command.targets()):
         raise UsageError(
             f"Node '{node.name}' returned a fan-out with {command!r} in it. "

@@ -241,5 +241,5 @@ def _set_result(task: Task, result: Any) -> None:
         task.set_result(result)
         return
     plain = {name: value for name, value in update.items() if name not in several}
-    task.set_result(replace(result, update=plain))
+    task.set_result(replace(cast("Command", result), update=plain))
     task.writes += [(name, value, False) for name, each in several.items() for value in each.values]

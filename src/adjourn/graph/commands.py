@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, cast
+from typing import Any, Final, Generic, Literal, cast, get_args, get_origin
 
 import msgspec
 
 from adjourn._checks import is_positive, takes
+from adjourn._generics import Defaulted, Goto_co
+from adjourn._habits import OF_COMMANDS, ExplainedStruct
 from adjourn._values.registry import stored
 from adjourn.errors import UsageError
 
@@ -16,15 +18,18 @@ START: Final = "__start__"
 END: Final = "__end__"
 
 
-class Command(msgspec.Struct, frozen=True):
+class Command(msgspec.Struct, Defaulted, Generic[Goto_co], frozen=True, metaclass=ExplainedStruct):
     """An update together with where to go next; without `goto`, the node's edges decide.
 
     In a list of commands, each one starts its own task: only that task sees the command's `update`. A node returns
-    such a list, or gives it as `goto` to write an update as well.
+    such a list, or gives it as `goto` to write an update as well. `Command[Literal["pay", "refuse"]]`, as what a node
+    returns, names the nodes that it may go to.
     """
 
+    _instead = OF_COMMANDS
+
     update: Mapping[str, Any] | None = None
-    goto: str | Sequence[str] | Sequence[Command] | None = None
+    goto: Goto_co | Sequence[Goto_co] | Sequence[Command[Goto_co]] | None = None
 
     def targets(self) -> list[str | Command]:
         """Return where to go as a list: names, or the commands of a fan-out."""
@@ -32,6 +37,14 @@ class Command(msgspec.Struct, frozen=True):
             return []
         goto: Any = self.goto  # Any: users pass anything
         return [goto] if isinstance(goto, str) or not isinstance(goto, Iterable) else list(cast("Iterable[Any]", goto))
+
+
+def named_in(returned: Any) -> tuple[str, ...]:  # Any: what a function is annotated to return
+    """Return the nodes that the commands in a type name: `"a"` and `"b"` for `Command[Literal["a", "b"]] | None`."""
+    parts = get_args(returned)
+    if get_origin(returned) is not Command:
+        return tuple(dict.fromkeys(name for part in parts for name in named_in(part)))
+    return tuple(get_args(parts[0])) if get_origin(parts[0]) is Literal else ()
 
 
 @stored("adjourn.overwrite")

@@ -20,7 +20,7 @@ from adjourn.stores.kit import GetHead, HasInput
 
 from ._callers import Caller
 from ._errors import ApiError
-from ._limits import Limits, too_much
+from ._limits import CallerLimits, too_much
 
 
 class MakeRunner(Protocol):
@@ -98,7 +98,7 @@ class Agents:
         self_approval: bool = True,
         runner: MakeRunner = Runner,
         notify: Notify | None = None,
-        inputs: int = Limits().inputs,
+        inputs: int = CallerLimits().inputs,
     ) -> None:
         """Make a runner for each on one store: the one that is named, else that of the runners, else memory.
 

@@ -36,7 +36,7 @@ from ._folders import Folders, expanded, store_for
 from ._guards import Fence, Guard, Identify
 from ._idempotency import Idempotency
 from ._inbox import Inbox
-from ._limits import Limits, Usage
+from ._limits import CallerLimits, Usage
 from ._media import MediaHosts
 from ._metrics import CONTENT_TYPE, Metrics
 from ._openapi import document
@@ -79,7 +79,7 @@ class App:
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
         media_hosts: Iterable[str] = (),
-        limits: Limits | None = None,
+        limits: CallerLimits | None = None,
         webhooks: Webhooks | Iterable[Webhook] | None = None,
         public_url: str | None = None,
         concurrency: int = 100,
@@ -105,7 +105,7 @@ class App:
         origins: origins whose pages may use it, such as "https://desk.example.com"; those of its own always may.
         media_hosts: hosts that callers may name in the URLs of images, audio and files, such as "images.example.com": a
             model's server fetches them. They have to be https.
-        limits: how much each caller may do at a time; by default, what `Limits()` says.
+        limits: how much each caller may do at a time; by default, what `CallerLimits()` says.
         webhooks: who is told when a run waits or has ended, or a question is about to expire.
         public_url: where clients reach the server, such as "https://desk.example.com", for the links in webhooks.
         concurrency: how many sessions that others have left, or answered, it takes up at once.
@@ -121,7 +121,7 @@ class App:
         if reload is not None and not is_positive(reload):
             raise UsageError(f"App(reload={reload!r}): give a number of seconds above zero, or None.")
         chosen = store_for(given, store)
-        limits = limits or Limits()
+        limits = limits or CallerLimits()
         usage = Usage(limits)
         self._metrics = Metrics(usage)
         self.webhooks: Webhooks | None = _webhooks(webhooks, public_url)

@@ -22,7 +22,7 @@ from ._errors import ApiError
 MINUTE = 60.0
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class CallerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much one caller may do at a time in one process of a server, where callers have names.
 
     requests: how many requests may be open, streams included.
@@ -44,7 +44,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in ("requests", "runs", "turns", "upload", "stall", "inputs"):
             if not getattr(self, name) > 0:
-                raise UsageError(f"Limits({name}={getattr(self, name)!r}): give a number above zero.")
+                raise UsageError(f"CallerLimits({name}={getattr(self, name)!r}): give a number above zero.")
 
 
 class _Place:
@@ -61,7 +61,7 @@ _place: ContextVar[_Place | None] = ContextVar("adjourn_place", default=None)
 class Usage:
     """What callers use at the moment."""
 
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: CallerLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
         self._requests: Counter[str] = Counter()

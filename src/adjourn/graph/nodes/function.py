@@ -9,7 +9,10 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Literal, Self, cast, get_origin, get_type_hints
+
+from msgspec.structs import replace
 
 from adjourn._engine.entry import entry_of
 from adjourn._engine.execution import execute
@@ -19,6 +22,7 @@ from adjourn.errors import ProgramChanged
 from adjourn.graph._frame import Task
 from adjourn.graph._node import Node
 from adjourn.graph._options import NodeSettings
+from adjourn.graph.commands import named_in
 from adjourn.graph.schema import Schema
 from adjourn.graph.state import read
 
@@ -29,6 +33,8 @@ class FunctionNode(Node):
     __slots__ = ("call", "fn", "how", "thread")
 
     def __init__(self, name: str, fn: Any, options: NodeSettings, *, thread: bool = True) -> None:
+        if options.destinations is options.ends is None and (named := named_in(_returned(fn))):
+            options = replace(options, destinations=named)
         super().__init__(name, options)
         self.fn: Any = fn
         self.thread: bool = thread
@@ -85,6 +91,18 @@ def _instead(given: object) -> str:
         return ". Call its .compile() first"
     is_agent = isinstance(given, Program) and given.kind == "agent"
     return ". Add an agent with add_agent_node" if is_agent else ""
+
+
+def _returned(fn: Any) -> Any:
+    """Return the type that a function is annotated to return, if it is known here."""
+    inner = inspect.unwrap(fn)
+    hints = getattr(inner, "__annotations__", {})
+    # By itself: the type of the state may be a name that only the function's own function knows.
+    one = SimpleNamespace(__annotations__={"return": hints["return"]} if "return" in hints else {})
+    try:
+        return get_type_hints(one, getattr(inner, "__globals__", {})).get("return")
+    except Exception:  # noqa: BLE001  # protects the user: as in `_hinted`
+        return None
 
 
 def is_async(fn: Any) -> bool:
