@@ -12,7 +12,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from adjourn._documents import plain
 from adjourn._hiding import logger
@@ -34,8 +33,6 @@ from ._agui_data import (
     CANCELLED,
     VERSION,
     Data,
-    Resolved,
-    RunInput,
     answer,
     conversation,
     interrupt,
@@ -43,6 +40,7 @@ from ._agui_data import (
     usage,
 )
 from ._agui_events import Encoder
+from ._api import Resolved, RunInput
 from ._callers import Caller, Callers
 from ._chat import read_answer
 from ._drafts import drafts_of
@@ -91,15 +89,8 @@ class AgUi:
         self._usage = usage
         self._max_body = max_body
 
-    def routes(self, prefix: str) -> list[BaseRoute]:
-        """Return the routes."""
-        return [
-            Route(f"{prefix}/ag-ui/{{agent}}", self.run, methods=["POST"]),
-            Route(f"{prefix}/ag-ui/{{agent}}/threads/{{id}}", self.thread, methods=["GET"]),
-        ]
-
-    async def run(self, request: Request) -> Response:
-        """Begin a run of a thread, or go on with answers: POST /api/v1/ag-ui/{agent}.
+    async def run_agui(self, request: Request) -> Response:
+        """Begin a run of a thread, or go on with answers.
 
         What cannot be read is refused with a status. Everything else is told in the stream, where front ends expect it.
         """
@@ -129,8 +120,8 @@ class AgUi:
         # Nothing is awaited since the run was started, so that nothing of it is missed.
         return turn.frames(started.watch(), Encoder([*known, said] if said else known))
 
-    async def thread(self, request: Request) -> Response:
-        """Show a thread, for a front end that was reloaded: GET /api/v1/ag-ui/{agent}/threads/{id}."""
+    async def show_agui_thread(self, request: Request) -> Response:
+        """Show a thread, for a front end that was reloaded."""
         caller, thread_id = self._callers.of(request), named(request, "id")
         wanted = self._agents.named(named(request, "agent"), caller)
         agent = await self._agents.of_session(thread_id, caller)

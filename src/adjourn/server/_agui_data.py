@@ -6,9 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, cast
-
-import msgspec
+from typing import Any, cast
 
 from adjourn._documents import plain, question
 from adjourn.errors import UsageError
@@ -26,7 +24,7 @@ from adjourn.messages import (
 )
 from adjourn.tools import ToolCallInfo
 
-from ._wire import Name
+from ._api import AgUiSaid
 
 VERSION = "1.0"
 """The version of the protocol."""
@@ -34,40 +32,7 @@ VERSION = "1.0"
 Data = dict[str, Any]  # Any: JSON
 
 
-class Said(msgspec.Struct, kw_only=True, rename="camel"):
-    """A message as a front end has it; only what the user has said last is read."""
-
-    role: str
-    id: str = ""
-    content: str | list[Data] | Data | None = None
-
-
-class Resolved(msgspec.Struct, kw_only=True, rename="camel"):
-    """What became of one question."""
-
-    interrupt_id: str
-    status: Literal["resolved", "cancelled"]
-    payload: Any = None
-
-
-class RunInput(msgspec.Struct, kw_only=True, rename="camel"):
-    """What a front end sends to begin a run; the rest of it (tools, context, state) is not read."""
-
-    thread_id: Name
-    run_id: str
-    messages: list[Said] = []
-    resume: list[Resolved] | None = None
-    forwarded_props: Any = None
-
-    @property
-    def other_input(self) -> Data | None:
-        """An input that is not a message, for graphs: `forwardedProps.input`."""
-        props = self.forwarded_props
-        found: Any = cast("Data", props).get("input") if isinstance(props, dict) else None
-        return cast("Data", found) if isinstance(found, dict) else None
-
-
-def new_message(said: Sequence[Said], known: Iterable[Message]) -> Message | None:
+def new_message(said: Sequence[AgUiSaid], known: Iterable[Message]) -> Message | None:
     """Return what the user has said last, unless that is in the conversation already.
 
     A front end sends its whole history each time, and may have written tool messages into it by itself.

@@ -28,12 +28,13 @@ from adjourn.webhooks import Webhook, Webhooks
 
 from ._agents import Agents, described
 from ._agui import AgUi
+from ._api import ROWS, Row
 from ._backlog import Backlog
 from ._callers import Callers
 from ._chat import Chats
 from ._errors import HANDLERS, ApiError
 from ._folders import Folders, expanded, store_for
-from ._guards import Fence, Guard, Identify
+from ._guards import Endpoint, Fence, Guard, Identify
 from ._idempotency import Idempotency
 from ._inbox import Inbox
 from ._limits import CallerLimits, Usage
@@ -43,13 +44,11 @@ from ._openapi import document
 from ._runs import Runs
 from ._sessions import SessionRoutes
 from ._signals import on_signals
-from ._streams import Streams, check_still_there, seen_by
+from ._streams import Streams
 from ._tokens import Tokens
-from ._wire import Following, named, query, respond
+from ._wire import respond
 
 log = logger("adjourn.server")
-
-V1 = "/api/v1"
 
 ASKING = 3.0
 """Seconds in which the store has to answer a server that is asked whether it is ready: probes do not wait for long."""
@@ -135,9 +134,8 @@ class App:
             notify=self.webhooks,
             inputs=limits.inputs,
         )
-        self._backlog = Backlog(self.agents.store, app_name)
         self._callers = Callers()
-        opened = frozenset(["GET /metrics"] if open_metrics else [])
+        opened = frozenset(["metrics"] if open_metrics else [])
         self._guard = Guard(self.agents, self._callers, usage, _tokens(tokens), identify, opened)
         if not self.is_closed and any(runner.options.get("self_approval") is False for runner in self.agents.runners):
             raise UsageError("App with self_approval=False: without tokens or identify, nobody knows who approves.")
@@ -149,17 +147,17 @@ class App:
         self._runs = Runs(self.agents.runners, self._metrics, concurrency=concurrency)
         self._streams = Streams(keep_alive=keep_alive, stall=limits.stall)
         media = MediaHosts(media_hosts)
-        self._chats = Chats(
-            self.agents, self._runs, self._streams, self._callers, self._sessions, media, max_body=max_body
-        )
-        self._about_sessions = SessionRoutes(
-            self.agents, self._sessions, self._runs, self._callers, media, max_body=max_body
-        )
-        self._ag_ui = AgUi(self.agents, self._runs, self._streams, self._callers, media, usage, max_body=max_body)
-        self._inbox = Inbox(self._sessions, self.agents, self._streams, self._callers)
+        chats = Chats(self.agents, self._runs, self._streams, self._callers, self._sessions, media, max_body=max_body)
         self._keys = Idempotency(self.agents, self._streams, self._callers, max_body=max_body)
+        places = (
+            _OfServer(self.agents, self._runs, self._callers, self._metrics, self._guard),
+            chats,
+            SessionRoutes(self.agents, self._sessions, self._runs, self._callers, media, max_body=max_body),
+            Inbox(self._sessions, self.agents, self._streams, self._callers),
+            AgUi(self.agents, self._runs, self._streams, self._callers, media, usage, max_body=max_body),
+        )
         self._draining: asyncio.Task[None] | None = None
-        self.routes: list[BaseRoute] = self._guard.close(self._routes())
+        self.routes: list[BaseRoute] = [self._route(row, _handler(row.name, places)) for row in ROWS]
         starlette = Starlette(routes=self.routes, exception_handlers=HANDLERS, lifespan=self._lifespan)
         self.fence: Fence = Fence(starlette, hosts=hosts, origins=origins, upload=limits.upload)
         self._measured = self._metrics.measured(self.fence, self.routes)
@@ -185,22 +183,8 @@ class App:
         self.agents.replace(expanded(agents))
         self._runs.replace(self.agents.runners)
 
-    def _routes(self) -> list[BaseRoute]:
-        once = self._keys.once
-        return [
-            Route("/healthz", self._health, methods=["GET"]),
-            Route("/readyz", self._ready, methods=["GET"]),
-            Route("/metrics", self._count, methods=["GET"]),
-            Route("/openapi.json", self._describe, methods=["GET"]),
-            Route(f"{V1}/chat", once(self._chats.chat, joins=True), methods=["POST"]),
-            Route(f"{V1}/chat/resume", once(self._chats.resume, joins=True), methods=["POST"]),
-            Route(f"{V1}/sessions/{{id}}/recover", once(self._chats.recover), methods=["POST"]),
-            Route(f"{V1}/sessions/{{id}}/events", self._events, methods=["GET"]),
-            Route(f"{V1}/agents", self._list_agents, methods=["GET"]),
-            *self._ag_ui.routes(V1),
-            *self._inbox.routes(V1),
-            *self._about_sessions.routes(V1, once),
-        ]
+    def _route(self, row: Row, handler: Endpoint) -> Route:
+        return Route(row.path, self._guard.closed(row, self._keys.once(row, handler)), methods=[row.method])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -257,43 +241,52 @@ class App:
         await self._runs.stop(self.grace)
         self._streams.closes.set()
 
-    # Routes
 
-    async def _health(self, _: Request) -> Response:
+class _OfServer:
+    """The routes about the server itself."""
+
+    def __init__(self, agents: Agents, runs: Runs, callers: Callers, metrics: Metrics, guard: Guard) -> None:
+        self._agents = agents
+        self._runs = runs
+        self._callers = callers
+        self._metrics = metrics
+        self._guard = guard
+        self._backlog = Backlog(agents.store, agents.app_name)
+
+    async def health(self, _: Request) -> Response:
+        """Say that the process works."""
         return respond({"status": "ok"})
 
-    async def _ready(self, _: Request) -> Response:
+    async def readiness(self, _: Request) -> Response:
+        """Say whether requests should be sent here."""
         self._runs.check_open()
         try:
             async with asyncio.timeout(ASKING):
-                await self.store.read(GetHead(SessionRef("-", self.agents.app_name, None)))
+                await self._agents.store.read(GetHead(SessionRef("-", self._agents.app_name, None)))
         except TimeoutError:
             message = f"The store has not answered within {ASKING:g} s."
             raise ApiError(503, "store_unavailable", message, "Try again soon.") from None
         return respond({"status": "ready"})
 
-    async def _count(self, _: Request) -> Response:
+    async def metrics(self, _: Request) -> Response:
+        """Count what the server does."""
         await self._backlog.look()
         return Response(await self._metrics.text(self._backlog), headers={"content-type": CONTENT_TYPE})
 
-    async def _describe(self, _: Request) -> Response:
-        return respond(document(self.routes, self._guard.is_open if self.is_closed else None))
+    async def describe(self, _: Request) -> Response:
+        """Describe the API."""
+        return respond(document(ROWS, self._guard.is_open if self._guard.is_closed else None))
 
-    async def _list_agents(self, request: Request) -> Response:
-        """List the agents: GET /api/v1/agents."""
+    async def list_agents(self, request: Request) -> Response:
+        """List the agents."""
         caller = self._callers.of(request)
-        return respond({"agents": [described(agent) for agent in self.agents if caller.may_use(agent.name)]})
+        return respond({"agents": [described(agent) for agent in self._agents if caller.may_use(agent.name)]})
 
-    async def _events(self, request: Request) -> Response:
-        """Read a session from any event on: GET /api/v1/sessions/{id}/events."""
-        caller, session_id, after = self._callers.of(request), named(request, "id"), seen_by(request)
-        wanted = query(request, Following)
-        runner = await self.agents.reader_of(session_id, caller)
-        await check_still_there(runner, SessionRef(session_id, self.agents.app_name, caller.user_id), after)
-        run = runner.attach(session_id, after=after, user_id=caller.user_id)
-        await run.start()
-        watch = run.watch(stay=wanted.follow == "session", outlast=True)
-        return self._streams.of(watch, runner, session_id, caller.user_id, is_turn=False)
+
+def _handler(name: str, places: Iterable[object]) -> Endpoint:
+    """Return what handles the requests to a route: the method of one of these objects that has its name."""
+    (found,) = (handler for each in places if (handler := getattr(each, name, None)) is not None)
+    return found
 
 
 def _webhooks(given: Webhooks | Iterable[Webhook] | None, public_url: str | None) -> Webhooks | None:

@@ -27,17 +27,18 @@ from adjourn.stores import Head, SessionRef
 from adjourn.stores.kit import GetHead, HasInput
 
 from ._agents import Agents, ServedAgent
+from ._api import Answering, Chat, Following, OnBusy, Recover, Resume
 from ._callers import Caller, Callers
 from ._errors import ApiError, api_error
 from ._idempotency import Key, key_of
 from ._media import MediaHosts
 from ._runs import Runs
-from ._streams import Streams, session_header
-from ._wire import Answering, Chat, OnBusy, Recover, Resume, failure_text, named, read, respond, result
+from ._streams import Streams, check_still_there, seen_by, session_header
+from ._wire import failure_text, named, query, read, respond, result
 
 
 class Chats:
-    """The routes that run turns."""
+    """The routes that run turns, and the one that reads what happens in a session."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Chats:
         self._max_body = max_body
 
     async def chat(self, request: Request) -> Response:
-        """Begin a turn: POST /api/v1/chat."""
+        """Begin a turn."""
         self._runs.check_open()
         caller = self._callers.of(request)
         given = await read(request, Chat, self._max_body)
@@ -198,7 +199,7 @@ class Chats:
             return await self._runs.start(run, caller)
 
     async def resume(self, request: Request) -> Response:
-        """Answer and go on: POST /api/v1/chat/resume."""
+        """Answer and go on."""
         self._runs.check_open()
         caller = self._callers.of(request)
         given = await read(request, Resume, self._max_body)
@@ -220,13 +221,24 @@ class Chats:
         return await self._response(run, agent.runner, caller, stream=given.stream)
 
     async def recover(self, request: Request) -> Response:
-        """Go on after a crash, a failure or a cancel: POST /api/v1/sessions/{id}/recover."""
+        """Go on after a crash, a failure or a cancel."""
         self._runs.check_open()
         caller, session_id = self._callers.of(request), named(request, "id")
-        given = await read(request, Recover, self._max_body, may_be_empty=True)
+        given = await read(request, Recover, self._max_body)
         agent = await self._agents.of_session(session_id, caller)
         run = await self._runs.start(agent.runner.recover(session_id, user_id=caller.user_id), caller)
         return await self._response(run, agent.runner, caller, stream=given.stream)
+
+    async def read_events(self, request: Request) -> Response:
+        """Read a session from any event on."""
+        caller, session_id, after = self._callers.of(request), named(request, "id"), seen_by(request)
+        wanted = query(request, Following)
+        runner = await self._agents.reader_of(session_id, caller)
+        await check_still_there(runner, SessionRef(session_id, self._agents.app_name, caller.user_id), after)
+        run = runner.attach(session_id, after=after, user_id=caller.user_id)
+        await run.start()
+        watch = run.watch(stay=wanted.follow == "session", outlast=True)
+        return self._streams.of(watch, runner, session_id, caller.user_id, is_turn=False)
 
     async def _response(self, run: Run, runner: Runner, caller: Caller, *, stream: bool) -> Response:
         if stream:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import inspect
 import ipaddress
 import re
@@ -14,7 +13,6 @@ import msgspec
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from adjourn._hiding import logger
@@ -22,6 +20,7 @@ from adjourn._text import visible_line
 from adjourn.errors import UsageError
 
 from ._agents import Agents
+from ._api import Access, Row
 from ._callers import Caller, Callers, everybody
 from ._errors import ApiError, error_response
 from ._limits import Usage, hurried
@@ -38,61 +37,6 @@ Identify: TypeAlias = Callable[[Request], Caller | Awaitable[Caller | None] | No
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-class Access(enum.Enum):
-    """Who may use a route, and on whose sessions."""
-
-    OPEN = "anybody, without a token"
-    OWN = "users and admins, on sessions of their own"
-    LOOK = "users on sessions of their own; reviewers and admins on everybody's"
-    CHANGE = "users on sessions of their own; admins on everybody's"
-    METRICS = "those who read metrics, and admins, if they may use all agents"
-    ADMIN = "admins"
-
-
-_SESSION = "/api/v1/sessions/{id}"
-
-ACCESS: dict[str, Access] = {
-    "GET /healthz": Access.OPEN,
-    "GET /readyz": Access.OPEN,
-    "GET /metrics": Access.METRICS,
-    "GET /openapi.json": Access.LOOK,
-    "GET /api/v1/agents": Access.LOOK,
-    "GET /api/v1/inbox": Access.LOOK,
-    "GET /api/v1/inbox/events": Access.LOOK,
-    "POST /api/v1/chat": Access.OWN,
-    "POST /api/v1/chat/resume": Access.LOOK,
-    "POST /api/v1/ag-ui/{agent}": Access.OWN,
-    "GET /api/v1/ag-ui/{agent}/threads/{id}": Access.LOOK,
-    "GET /api/v1/sessions": Access.LOOK,
-    f"GET {_SESSION}": Access.LOOK,
-    f"DELETE {_SESSION}": Access.CHANGE,
-    f"GET {_SESSION}/events": Access.LOOK,
-    f"GET {_SESSION}/messages": Access.LOOK,
-    f"GET {_SESSION}/audit": Access.LOOK,
-    f"GET {_SESSION}/questions/{{question:path}}": Access.LOOK,
-    f"POST {_SESSION}/answers": Access.LOOK,
-    f"POST {_SESSION}/cancel": Access.CHANGE,
-    f"POST {_SESSION}/recover": Access.CHANGE,
-    f"GET {_SESSION}/inputs": Access.LOOK,
-    f"POST {_SESSION}/inputs": Access.OWN,
-    f"DELETE {_SESSION}/inputs/{{input}}": Access.CHANGE,
-    f"GET {_SESSION}/checkpoints": Access.LOOK,
-    f"GET {_SESSION}/checkpoints/{{checkpoint}}": Access.LOOK,
-    f"GET {_SESSION}/tree": Access.LOOK,
-    f"GET {_SESSION}/state": Access.LOOK,
-    f"GET {_SESSION}/diff": Access.LOOK,
-    f"POST {_SESSION}/fork": Access.CHANGE,  # From a checkpoint, or with `again`, only by admins.
-    f"POST {_SESSION}/edit": Access.ADMIN,  # Values that are written can step over a question.
-}
-"""Who may use each route. A route that is not here is for admins."""
-
-BEGIN = frozenset({"POST /api/v1/chat", f"POST {_SESSION}/inputs", f"POST {_SESSION}/recover", f"POST {_SESSION}/fork"})
-"""The routes that count as turns of their callers; that of AG-UI, which takes answers too, counts by itself.
-
-Answers do not count: they are taken always.
-"""
-
-
 class Guard:
     """Lets callers in, or tells them why not."""
 
@@ -107,7 +51,7 @@ class Guard:
     ) -> None:
         """Let in those who have tokens, or whom a function knows; without either, everybody.
 
-        The routes in `opened` let in anybody, whatever the table says.
+        The routes with the names in `opened` let in anybody, whatever the table says.
 
         Raises:
             UsageError: both are given.
@@ -126,38 +70,21 @@ class Guard:
         """Whether callers have to say who they are."""
         return self._tokens is not None or self._identify is not None
 
-    def close(self, routes: Iterable[BaseRoute]) -> list[BaseRoute]:
-        """Return routes that let in whom the table says, and nobody else."""
-        found: list[BaseRoute] = []
-        for route in routes:
-            assert isinstance(route, Route)  # What is mounted would have doors of its own.
-            begins = any(f"{method} {route.path}" in BEGIN for method in route.methods or ())
-            closed = self._closed(route.endpoint, self._access(route), begins=begins)
-            found.append(Route(route.path, closed, methods=list(route.methods or ())))
-        return found
+    def is_open(self, row: Row) -> bool:
+        """Return whether anybody may use a route."""
+        return row.access is Access.OPEN or row.name in self._opened
 
-    def is_open(self, name: str) -> bool:
-        """Return whether anybody may use the route of this method and path."""
-        return name in self._opened or ACCESS.get(name) is Access.OPEN
-
-    def _access(self, route: Route) -> Access:
-        """Return who may use a route: the strictest, if it is not in the table."""
-        method, *others = sorted((route.methods or set[str]()) - {"HEAD"})
-        name = f"{method} {route.path}"
-        if others:
-            return Access.ADMIN
-        return Access.OPEN if self.is_open(name) else ACCESS.get(name, Access.ADMIN)
-
-    def _closed(self, endpoint: Endpoint, access: Access, *, begins: bool) -> Endpoint:
-        if access is Access.OPEN:
+    def closed(self, row: Row, endpoint: Endpoint) -> Endpoint:
+        """Return what lets in whom a route is for, and nobody else."""
+        if self.is_open(row):
             return endpoint
 
         async def closed(request: Request) -> Response:
             known = await self._caller(request)
-            caller = admitted(known, access)
+            caller = admitted(known, row.access)
             self._usage.open(caller)
             try:
-                response = await self._answered(request, endpoint, access, caller, begins=begins)
+                response = await self._answered(request, endpoint, row, caller)
             except BaseException:
                 self._usage.close(caller)
                 raise
@@ -167,13 +94,11 @@ class Guard:
 
         return closed
 
-    async def _answered(
-        self, request: Request, endpoint: Endpoint, access: Access, caller: Caller, *, begins: bool
-    ) -> Response:
-        if caller.is_limited and "id" in request.path_params and access is not Access.OWN:
+    async def _answered(self, request: Request, endpoint: Endpoint, row: Row, caller: Caller) -> Response:
+        if caller.is_limited and "id" in request.path_params and row.access is not Access.OWN:
             await self._agents.reader_of(named(request, "id"), caller)
         self._callers.admit(request, caller)
-        if not begins:
+        if not row.begins:
             return await endpoint(request)
         with self._usage.turn(caller) as headers:
             response = await endpoint(request)

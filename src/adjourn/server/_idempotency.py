@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol
+from typing import Literal
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -27,6 +27,7 @@ from adjourn.stores.kit import ListInputs, Submit, Withdraw
 from adjourn.stores.types import OWN_APPS, Input, SessionRef
 
 from ._agents import Agents
+from ._api import Row
 from ._callers import Caller, Callers
 from ._errors import ApiError
 from ._sse import EventStream
@@ -44,14 +45,6 @@ LOST = 60.0
 Handler = Callable[[Request], Awaitable[Response]]
 
 _REQUEST, _MEANT, _ANSWER = "request", "meant", "answer"
-
-
-class Once(Protocol):
-    """What `Idempotency.once` does."""
-
-    def __call__(self, handle: Handler, *, joins: bool = False) -> Handler:
-        """Return a handler that handles a request with a key once."""
-        ...
 
 
 class Key:
@@ -125,12 +118,14 @@ class Idempotency:
         self._handled: set[str] = set()
         """The requests that this process handles at the moment."""
 
-    def once(self, handle: Handler, *, joins: bool = False) -> Handler:
-        """Return a handler that handles a request with a key once.
+    def once(self, row: Row, handle: Handler) -> Handler:
+        """Return a handler of a route that handles a request with a key once, if the route is one that counts once.
 
-        If it `joins`, it does the same however often it is called under one key, also by several at once: then nobody
+        If others join, it does the same however often it is called under one key, also by several at once: then nobody
         has to wait for anybody, nor to know who is still alive.
         """
+        if row.once is None:
+            return handle
 
         async def handle_once(request: Request) -> Response:
             key = only(request, "idempotency-key")
@@ -139,7 +134,7 @@ class Idempotency:
             if not (key.isascii() and key.isprintable() and 0 < len(key) <= 255):
                 message = "The Idempotency-Key is not 1 to 255 printable ASCII characters."
                 raise ApiError(400, "invalid_request", message, "Send another one, such as a UUID.")
-            return await self._handle(request, handle, key, joins=joins)
+            return await self._handle(request, handle, key, joins=row.once == "joins")
 
         return handle_once
 

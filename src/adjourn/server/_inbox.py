@@ -9,50 +9,22 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from adjourn._documents import question, questions
 from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import AdjournError, text_of
-from adjourn.events import Interrupt
 from adjourn.sessions import InboxFilter, Notice, QuestionAsked, SessionEnded, Sessions
 from adjourn.sessions._watch import QuestionClosed, batches
 
 from ._agents import Agents, agent_name
+from ._api import Heard, Wanted
 from ._callers import Caller, Callers
-from ._sessions import PAGE, PageSize
 from ._sse import closing, frame, opening
 from ._streams import Streams
 from ._wire import encode, query, respond
 
 log = logger("adjourn.server")
-
-
-class Wanted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What selects questions."""
-
-    session_id: str | None = None
-    agent: str | None = None
-    under: str | None = None
-    reason: str | None = None
-    tag: str | None = None
-    requested_by: str | None = None
-    older_than: float | None = None
-    expires_within: float | None = None
-    after: str | None = None
-    limit: PageSize = PAGE
-
-
-class Heard(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What selects the questions of a stream."""
-
-    reason: str | None = None
-    tag: str | None = None
-
-    def selects(self, asked: Interrupt) -> bool:
-        """Return whether a question is wanted."""
-        return self.reason in (None, asked.reason) and (self.tag is None or self.tag in asked.tags)
 
 
 class Inbox:
@@ -64,14 +36,7 @@ class Inbox:
         self._streams = streams
         self._callers = callers
 
-    def routes(self, prefix: str) -> list[BaseRoute]:
-        """Return the routes below a prefix."""
-        return [
-            Route(f"{prefix}/inbox", self.list, methods=["GET"]),
-            Route(f"{prefix}/inbox/events", self.events, methods=["GET"]),
-        ]
-
-    async def list(self, request: Request) -> Response:
+    async def list_questions(self, request: Request) -> Response:
         """List open questions, oldest first."""
         caller, wanted = self._callers.of(request), query(request, Wanted)
         found = await self._sessions.pending(
@@ -84,7 +49,7 @@ class Inbox:
         )
         return respond({"questions": questions(found), "next": found.next})
 
-    async def events(self, request: Request) -> Response:
+    async def read_inbox(self, request: Request) -> Response:
         """Report questions over all sessions, in one stream: those that are open, then what happens."""
         caller, wanted = self._callers.of(request), query(request, Heard)
         return self._streams.response(lambda _: self._frames(caller, wanted), {})

@@ -13,10 +13,10 @@ from adjourn.runner import Run, Runner, Worker
 from adjourn.runner._due import Key, Source
 from adjourn.stores.types import Due
 
+from ._api import OnPending
 from ._callers import Caller
 from ._errors import ApiError
 from ._metrics import Metrics
-from ._wire import OnPending
 
 log = logger("adjourn.server")
 

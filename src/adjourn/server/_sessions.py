@@ -3,104 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from adjourn._documents import checkpoint as checkpoint_row
 from adjourn._documents import plain, question, questions
 from adjourn.errors import UnknownInterrupt
 from adjourn.sessions import AuditEntry, Checkpoint, Page, Sessions, SessionStatus
-from adjourn.stores.types import Status
 
 from ._agents import Agents, agent_name
+from ._api import LONGEST, PAGE, Access, Answering, At, Between, Cancel, Edit, Fork, History, Listing, Submit
 from ._callers import Caller, Callers
 from ._chat import answers_of
 from ._errors import ApiError
-from ._guards import Access, admitted
-from ._idempotency import Once, key_of
+from ._guards import admitted
+from ._idempotency import key_of
 from ._media import MediaHosts
 from ._runs import Runs
-from ._wire import LONGEST, Answering, Name, OnBusy, named, query, read, respond, status, summary
+from ._wire import named, query, read, respond, status, summary
 
 T = TypeVar("T")
-
-PAGE = 50
-"""How many items a list has, unless the request says."""
-
-PageSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
-"""How many it may have."""
-
-
-class Listing(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What selects sessions."""
-
-    status: Status | None = None
-    after: str | None = None
-    limit: PageSize = PAGE
-
-
-class History(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What selects checkpoints."""
-
-    before: str | None = None
-    source: str | None = None
-    under: str | None = None
-    limit: PageSize = PAGE
-
-
-class At(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A checkpoint, and the address of a nested graph."""
-
-    checkpoint_id: str | None = None
-    at: str | None = None
-
-
-class Between(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Two checkpoints."""
-
-    a: str
-    b: str
-
-
-class Cancel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """How to stop a run."""
-
-    mode: Literal["now", "after_model", "after_tools", "after_step"] = "now"
-
-
-class Fork(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """From where, and to which session, a new one by default; a checkpoint and `again` are for admins to give."""
-
-    checkpoint_id: str | None = None
-    to: Name | None = None
-    again: bool = False
-
-
-class Edit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Values to write into the state, through its reducers."""
-
-    values: dict[str, Any]
-    checkpoint_id: str | None = None
-    as_node: str | None = None
-    at: str | None = None
-    again: bool = False
-
-
-class Submit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """An input to store; whoever has room begins its turn. `values` are those of the agent's `caller_values`."""
-
-    message: str | dict[str, Any]
-    agent: str | None = None
-    id: Name | None = None
-    on_busy: OnBusy = "queue"
-    on_pending: Literal["error", "abandon"] = "error"
-    values: dict[str, Any] | None = None
-    metadata: dict[str, Any] | None = None
-
 
 Fetch: TypeAlias = Callable[[str | None, int], Awaitable[Page[T]]]
 """Reads a page of a list, from a cursor on."""
@@ -150,38 +74,13 @@ class SessionRoutes:
         self._media = media
         self._max_body = max_body
 
-    def routes(self, prefix: str, once: Once) -> list[BaseRoute]:
-        """Return the routes below a prefix; with `once`, a request that is sent again counts once."""
-        one = f"{prefix}/sessions/{{id}}"
-        get, post, delete = ["GET"], ["POST"], ["DELETE"]
-        return [
-            Route(f"{prefix}/sessions", self.list, methods=get),
-            Route(one, self.show, methods=get),
-            Route(one, self.delete, methods=delete),
-            Route(f"{one}/messages", self.messages, methods=get),
-            Route(f"{one}/audit", self.audit, methods=get),
-            Route(f"{one}/questions/{{question:path}}", self.question, methods=get),
-            Route(f"{one}/answers", once(self.answer, joins=True), methods=post),
-            Route(f"{one}/cancel", once(self.cancel), methods=post),
-            Route(f"{one}/inputs", self.inputs, methods=get),
-            Route(f"{one}/inputs", once(self.submit, joins=True), methods=post),
-            Route(f"{one}/inputs/{{input}}", self.withdraw, methods=delete),
-            Route(f"{one}/checkpoints", self.history, methods=get),
-            Route(f"{one}/checkpoints/{{checkpoint}}", self.checkpoint, methods=get),
-            Route(f"{one}/tree", self.tree, methods=get),
-            Route(f"{one}/state", self.state, methods=get),
-            Route(f"{one}/diff", self.diff, methods=get),
-            Route(f"{one}/fork", once(self.fork), methods=post),
-            Route(f"{one}/edit", once(self.edit), methods=post),
-        ]
-
     def _asked(self, request: Request) -> tuple[Caller, str]:
         """Return who makes a request, and about which session."""
         return self._callers.of(request), named(request, "id")
 
     # Looking
 
-    async def list(self, request: Request) -> Response:
+    async def list_sessions(self, request: Request) -> Response:
         """List sessions, most recently written first."""
         caller, wanted = self._callers.of(request), query(request, Listing)
 
@@ -194,25 +93,25 @@ class SessionRoutes:
         found = await seen_page(caller, fetch, may_see, wanted.after, wanted.limit)
         return respond({"sessions": [status(each) for each in found], "next": found.next})
 
-    async def show(self, request: Request) -> Response:
+    async def show_session(self, request: Request) -> Response:
         """Show one session with its open questions."""
         caller, session_id = self._asked(request)
         return respond(status(await self._sessions.status(session_id, user_id=caller.user_id)))
 
-    async def messages(self, request: Request) -> Response:
+    async def list_messages(self, request: Request) -> Response:
         """List the conversation."""
         caller, session_id = self._asked(request)
         runner = await self._agents.reader_of(session_id, caller)
         found = await runner.messages(session_id, user_id=caller.user_id)
         return respond({"session_id": session_id, "messages": [plain(each) for each in found]})
 
-    async def audit(self, request: Request) -> Response:
+    async def list_audit(self, request: Request) -> Response:
         """List every question with who answered it."""
         caller, session_id = self._asked(request)
         found = await self._sessions.audit(session_id, user_id=caller.user_id)
         return respond({"session_id": session_id, "entries": [_entry(each) for each in found]})
 
-    async def question(self, request: Request) -> Response:
+    async def show_question(self, request: Request) -> Response:
         """Show one question, by its id or token: open, or how it ended."""
         caller, session_id = self._asked(request)
         name = named(request, "question")
@@ -247,12 +146,12 @@ class SessionRoutes:
     async def cancel(self, request: Request) -> Response:
         """Stop the run of a session, wherever it runs."""
         caller, session_id = self._asked(request)
-        given = await read(request, Cancel, self._max_body, may_be_empty=True)
+        given = await read(request, Cancel, self._max_body)
         runner = await self._agents.reader_of(session_id, caller)
         was_stopped = await runner.cancel(session_id, given.mode, user_id=caller.user_id)
         return respond({"session_id": session_id, "cancelled": was_stopped}, 202)
 
-    async def delete(self, request: Request) -> Response:
+    async def delete_session(self, request: Request) -> Response:
         """Remove a session."""
         caller, session_id = self._asked(request)
         runner = await self._agents.reader_of(session_id, caller)
@@ -261,7 +160,7 @@ class SessionRoutes:
 
     # The queue
 
-    async def inputs(self, request: Request) -> Response:
+    async def list_inputs(self, request: Request) -> Response:
         """List the inputs that wait for their turn."""
         caller, session_id = self._asked(request)
         found = await self._sessions.inputs(session_id, user_id=caller.user_id)
@@ -309,7 +208,7 @@ class SessionRoutes:
 
     # History
 
-    async def history(self, request: Request) -> Response:
+    async def list_checkpoints(self, request: Request) -> Response:
         """List checkpoints, most recent first, without their states."""
         caller, session_id = self._asked(request)
         wanted = query(request, History)
@@ -324,21 +223,21 @@ class SessionRoutes:
         last = found[-1].id if len(found) == wanted.limit else None
         return respond({"session_id": session_id, "checkpoints": [_point(each) for each in found], "next": last})
 
-    async def checkpoint(self, request: Request) -> Response:
+    async def show_checkpoint(self, request: Request) -> Response:
         """Show one checkpoint with its state."""
         caller, session_id = self._asked(request)
         runner = await self._agents.reader_of(session_id, caller)
         found = await runner.checkpoint(session_id, named(request, "checkpoint"), user_id=caller.user_id)
         return respond({**_point(found), "state": plain(found.state)})
 
-    async def tree(self, request: Request) -> Response:
+    async def show_tree(self, request: Request) -> Response:
         """List the checkpoints as a tree: each with how many branchings lie before it."""
         caller, session_id = self._asked(request)
         found = await self._sessions.tree(session_id, user_id=caller.user_id)
         rows = [checkpoint_row(row, head=found.head, depth=depth) for depth, row in found]
         return respond({"session_id": session_id, "head": found.head, "checkpoints": rows})
 
-    async def state(self, request: Request) -> Response:
+    async def show_state(self, request: Request) -> Response:
         """Show the state at a checkpoint, by default the most recent."""
         caller, session_id = self._asked(request)
         wanted = query(request, At)
@@ -346,7 +245,7 @@ class SessionRoutes:
         found = await runner.state(session_id, checkpoint_id=wanted.checkpoint_id, at=wanted.at, user_id=caller.user_id)
         return respond({"session_id": session_id, "state": plain(found)})
 
-    async def diff(self, request: Request) -> Response:
+    async def show_diff(self, request: Request) -> Response:
         """Show what differs between two checkpoints."""
         caller, session_id = self._asked(request)
         wanted = query(request, Between)
@@ -358,7 +257,7 @@ class SessionRoutes:
     async def fork(self, request: Request) -> Response:
         """Begin a new session as this one was at a checkpoint."""
         caller, session_id = self._asked(request)
-        given = await read(request, Fork, self._max_body, may_be_empty=True)
+        given = await read(request, Fork, self._max_body)
         if given.again or given.checkpoint_id is not None:
             admitted(caller, Access.ADMIN)
         agent = await self._agents.of_session(session_id, caller)

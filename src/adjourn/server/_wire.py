@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import msgspec
-from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -18,70 +17,23 @@ from adjourn.events import Custom, Done, Event, Failed, Interrupted, MessageEven
 from adjourn.runner import RunResult
 from adjourn.sessions import SessionStatus, SessionSummary
 
+from ._api import MayBeLeftOut
 from ._errors import ApiError
 
 T = TypeVar("T")
 
-OnBusy = Literal["error", "queue", "cancel"]
-OnPending = Literal["error", "abandon", "finish"]
 
-
-LONGEST = 512
-"""How many characters a name may have that a client chooses: names are in headers, paths and indexes."""
-
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST)]
-
-
-class Chat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A message to an agent: what `POST /api/v1/chat` takes. `values` are those of the agent's `caller_values`."""
-
-    message: str | dict[str, Any]
-    agent: str | None = None
-    session_id: Name | None = None
-    on_busy: OnBusy | None = None
-    on_pending: OnPending | None = None
-    values: dict[str, Any] | None = None
-    metadata: dict[str, Any] | None = None
-    stream: bool = True
-
-
-class Answering(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """An answer to the only open question, or answers by id, token or key."""
-
-    answer: Any | UnsetType = UNSET
-    answers: dict[str, Any] | UnsetType = UNSET
-    checkpoint_id: str | None = None
-    message: str | None = None
-    by: str | None = None
-
-
-class Resume(Answering, kw_only=True, forbid_unknown_fields=True):
-    """What `POST /api/v1/chat/resume` takes."""
-
-    session_id: str
-    stream: bool = True
-
-
-class Recover(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What `POST /api/v1/sessions/{id}/recover` takes."""
-
-    stream: bool = True
-
-
-class Following(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """From which event on to read a session, and until when."""
-
-    after: str | None = None
-    follow: Literal["turn", "session"] = "turn"
-
-
-async def read(request: Request, kind: type[T], limit: int, *, may_be_empty: bool = False) -> T:
+async def read(request: Request, kind: type[T], limit: int) -> T:
     """Return the body of a request.
 
     Raises:
         ApiError: it is too large, not JSON, or does not fit.
     """
-    if may_be_empty and request.headers.get("content-length") in (None, "0") and not _is_chunked(request):
+    if (
+        issubclass(kind, MayBeLeftOut)
+        and request.headers.get("content-length") in (None, "0")
+        and not _is_chunked(request)
+    ):
         return kind()
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json":
