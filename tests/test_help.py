@@ -8,7 +8,7 @@ import pytest
 
 import adjourn.testing
 from adjourn import ChatModelAgent, Delta, Message, MessageEvent, Runner, ToolCall, tool
-from adjourn.cli.output.following import print_talk
+from adjourn.cli._running import print_talk
 from adjourn.events import ToolCallPiece
 
 EXPLAINED: list[Callable[..., Any]] = [ChatModelAgent, tool, Runner.run, Runner.resume]

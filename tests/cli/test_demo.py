@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from adjourn import __version__
 from adjourn.cli import main
-from adjourn.cli.demo.stage import Stage
+from adjourn.cli.demo import Stage
 from adjourn.cli.demo.tickets import build
 from adjourn.stores import Lease, SessionRef, SQLiteStore
 from adjourn.stores.kit import Claim, GetHead

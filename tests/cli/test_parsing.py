@@ -6,7 +6,7 @@ import pytest
 
 from adjourn import Interrupt, InvalidAnswer
 from adjourn._schemas.answers import choices_of, schema_of
-from adjourn.cli.ask.parsing import parse
+from adjourn.cli._asking import parse
 
 
 def asking(type_: Any, reason: str = "need_input") -> Interrupt:

@@ -10,7 +10,7 @@ import pytest
 
 from adjourn import Runner, interrupt, workflow
 from adjourn.cli import main
-from adjourn.cli._failures import USAGE
+from adjourn.cli._errors import USAGE
 from tests.cli.shell import Shell
 from tests.servers import postgres, redis
 

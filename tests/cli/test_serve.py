@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from adjourn.cli import main
-from adjourn.cli._listening import bound, url_of
+from adjourn.cli._serving import bound, url_of
 from adjourn.server import Tokens
 from adjourn.stores import SQLiteStore
 from adjourn.stores.kit import ListSessions

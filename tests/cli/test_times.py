@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from adjourn import UsageError
-from adjourn.cli.output.tables import ago, duration, span
+from adjourn.cli._printing import ago, duration, span
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ def test_a_parent_whose_workers_cannot_start_any_more_ends():  # rule V8, failur
 
 AS_NOBODY = """
 import encodings.idna, os
-from adjourn.cli._listening import bound
+from adjourn.cli._serving import bound
 if os.geteuid() == 0:
     os.setuid(65534)
 bound("127.0.0.1", 81)

@@ -78,7 +78,7 @@ class StaleHeads(AwayStore):
             self._was_read.set()
             assert found.head.owner is not None
             beat = Heartbeat.of(self)
-            while beat._unreleased:  # noqa: ASYNC110  # another thread empties it
+            while beat._unreleased:  # pyright: ignore[reportPrivateUsage]  # noqa: ASYNC110  # another thread empties it
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.01)
         return found

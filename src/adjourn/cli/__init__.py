@@ -8,38 +8,44 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from adjourn import __version__
 
+if TYPE_CHECKING:
+    from ._options import Command
+
 COMMANDS = {
-    "demo": "see it work: an agent asks, two people answer, it is killed and goes on; no key, no network",
-    "chat": "talk to an agent, a graph or a workflow, and answer its questions",
-    "sessions": "list the sessions in a store",
-    "pending": "list the questions that are waiting for an answer",
-    "answer": "answer a question, without the code that asked it",
-    "resume": "continue a session, and answer what it asks",
-    "recover": "continue after a crash, a failure or a cancel, or with answers that were recorded",
-    "serve": "serve agents, graphs and workflows over HTTP",
-    "token": "create, list or revoke the tokens that let people use a server",
-    "webhook": "make a secret for webhooks, or try them out",
-    "worker": "go on with the sessions that are due: answered, expired, submitted, or left behind by others",
-    "show": "show the status and content of a session",
-    "tree": "show the checkpoints of a session and their branches",
-    "fork": "start a new session as a copy of another one at a checkpoint",
-    "cancel": "stop a session that runs, wherever it does",
-    "edit": "change the state of a session at a checkpoint, on a new branch",
-    "approvals": "list what somebody has approved for always, or revoke it",
-    "audit": "show who answered what, and when",
-    "repair": "make the indexes of a store on Redis again from its sessions",
-    "keys": "list the keys of an encrypted store, and how much is encrypted with each",
-    "prune": "remove old checkpoints, or old sessions",
-    "delete": "remove a session completely",
-    "check": "find every mistake in a folder of YAML agents",
-    "schema": "print the JSON Schema of YAML agents, for editors",
-    "draw": "draw a graph, or a tree of agents, as Mermaid, SVG or text",
+    "demo": ("demo", "see it work: an agent asks, two people answer, it is killed and goes on; no key, no network"),
+    "chat": ("_running", "talk to an agent, a graph or a workflow, and answer its questions"),
+    "sessions": ("_sessions", "list the sessions in a store"),
+    "pending": ("_questions", "list the questions that are waiting for an answer"),
+    "answer": ("_questions", "answer a question, without the code that asked it"),
+    "resume": ("_running", "continue a session, and answer what it asks"),
+    "recover": ("_running", "continue after a crash, a failure or a cancel, or with answers that were recorded"),
+    "serve": ("_serving", "serve agents, graphs and workflows over HTTP"),
+    "token": ("_access", "create, list or revoke the tokens that let people use a server"),
+    "webhook": ("_access", "make a secret for webhooks, or try them out"),
+    "worker": (
+        "_worker",
+        "go on with the sessions that are due: answered, expired, submitted, or left behind by others",
+    ),
+    "show": ("_sessions", "show the status and content of a session"),
+    "tree": ("_sessions", "show the checkpoints of a session and their branches"),
+    "fork": ("_changing", "start a new session as a copy of another one at a checkpoint"),
+    "cancel": ("_changing", "stop a session that runs, wherever it does"),
+    "edit": ("_running", "change the state of a session at a checkpoint, on a new branch"),
+    "approvals": ("_questions", "list what somebody has approved for always, or revoke it"),
+    "audit": ("_sessions", "show who answered what, and when"),
+    "repair": ("_changing", "make the indexes of a store on Redis again from its sessions"),
+    "keys": ("_access", "list the keys of an encrypted store, and how much is encrypted with each"),
+    "prune": ("_changing", "remove old checkpoints, or old sessions"),
+    "delete": ("_changing", "remove a session completely"),
+    "check": ("_files", "find every mistake in a folder of YAML agents"),
+    "schema": ("_files", "print the JSON Schema of YAML agents, for editors"),
+    "draw": ("_files", "draw a graph, or a tree of agents, as Mermaid, SVG or text"),
 }
-"""Each command is a module of `adjourn.cli.commands` with `configure` and `run`, loaded when it is used."""
+"""Each command has its name in a module of this package, loaded when it is used; and what it does."""
 
 _CALLED: dict[str, str] = {
     **dict.fromkeys(("run", "start", "ask", "invoke"), "chat"),
@@ -69,8 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.parse_args(arguments)  # Ends here, except if there are none.
         parser.print_help()
         return 0
-    if any(word.startswith("--") for word in arguments):
-        import_module("adjourn.cli._meant").check_options(parser, arguments[1:])
+    import_module("adjourn.cli._options").check_options(parser, arguments[1:])
     # Options may stand anywhere, also between the words that a command takes.
     options = parser.parse_intermixed_args(arguments[1:], argparse.Namespace(command=name, words=arguments))
     _prepare_output()
@@ -115,16 +120,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"adjourn {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND")
-    for name, help_ in COMMANDS.items():
+    for name, (_, help_) in COMMANDS.items():
         commands.add_parser(name, help=help_)
     return parser
 
 
 def _command_parser(name: str) -> argparse.ArgumentParser:
-    help_ = COMMANDS[name]
+    help_ = COMMANDS[name][1]
     parser = _Parser(prog=f"adjourn {name}", description=f"{help_[0].upper()}{help_[1:]}.")
-    import_module(f"adjourn.cli.commands.{name}").configure(parser)
+    for argument in _command(name).takes:
+        argument.add_to(parser)
     return parser
+
+
+def _command(name: str) -> Command:
+    return getattr(import_module(f"adjourn.cli.{COMMANDS[name][0]}"), name)
 
 
 def _prepare_output() -> None:
@@ -137,11 +147,11 @@ def _prepare_output() -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    failures = import_module("adjourn.cli._failures")
+    errors = import_module("adjourn.cli._errors")
     try:
-        return import_module(f"adjourn.cli.commands.{options.command}").run(options)
+        return _command(options.command).run(options)
     except KeyboardInterrupt:
         print("\nStopped.")
-        return failures.INTERRUPTED
-    except failures.REPORTED as error:
-        return failures.report(error, options)
+        return errors.INTERRUPTED
+    except errors.REPORTED as error:
+        return errors.report(error, options)

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from msgspec.structs import replace
 
@@ -21,40 +21,12 @@ from adjourn.errors import UsageError
 from adjourn.runner import Options, Runner
 from adjourn.stores import MemoryStore, open_store
 
-from ._server import add_server_options
-from ._stores import add_store_option, existing_store, store_url
-from .ask.parsing import pairs_of, parse_data
+from ._asking import pairs_of, parse_data
+from ._options import PROGRAM_NAME
+from ._stores import T, existing_store, store_url
 
 if TYPE_CHECKING:
     from adjourn.spec import Served
-
-T = TypeVar("T")
-
-METAVAR = "MODULE:ATTRIBUTE"
-_HELP = "an agent, a compiled graph, a @workflow function or a Runner, such as tickets:agent, or agents/:NAME of YAML"
-
-
-def add_program_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a program that runs, its store and its dependencies, or for a server that runs it."""
-    help_ = f"{_HELP}; with --server, the name of an agent there"
-    parser.add_argument("program", metavar=METAVAR, nargs="?", help=help_)
-    add_allow_option(parser)
-    add_store_option(parser)
-    add_server_options(parser)
-    parser.add_argument("--deps", metavar=METAVAR, help="the value of current().deps; a function is called to get it")
-
-
-def add_stored_program(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a program and its store."""
-    parser.add_argument("program", metavar=METAVAR, help=_HELP)
-    add_allow_option(parser)
-    add_store_option(parser)
-
-
-def add_allow_option(parser: argparse.ArgumentParser) -> None:
-    """Add the packages that files may name."""
-    help_ = "an installed package that files of YAML may name as python://NAME...; may be repeated"
-    parser.add_argument("--allow", metavar="NAME", action="append", default=[], help=help_)
 
 
 def load(name: str) -> Any:  # Any: whatever the module has there
@@ -65,7 +37,9 @@ def load(name: str) -> Any:  # Any: whatever the module has there
     """
     module_name, colon, attribute = name.partition(":")
     if not colon or not attribute or not module_name or module_name.startswith("."):
-        raise UsageError(f"{name!r} is not a {METAVAR}. Write the module, a colon and the name in it: tickets:agent.")
+        raise UsageError(
+            f"{name!r} is not a {PROGRAM_NAME}. Write the module, a colon and the name in it: tickets:agent."
+        )
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     module = _module(module_name)
@@ -176,7 +150,9 @@ def named_in(options: argparse.Namespace) -> Named:
         UsageError: there is no such program.
     """
     if options.program is None:
-        raise UsageError(f"Which program? Give {METAVAR}, such as tickets:agent; or --server URL for one on a server.")
+        raise UsageError(
+            f"Which program? Give {PROGRAM_NAME}, such as tickets:agent; or --server URL for one on a server."
+        )
     return named(options.program, options.allow)
 
 

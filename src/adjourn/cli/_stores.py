@@ -1,4 +1,4 @@
-"""The store and the sessions that a command works on."""
+"""The store that a command works on, or the server in its place."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from adjourn._text import visible_line
 from adjourn.errors import UsageError
+from adjourn.printing import end_line
 from adjourn.sessions import Sessions
 from adjourn.stores import EncryptedStore, Store, open_store
 from adjourn.stores.urls import shown_url, without_passwords
 
+from ._options import APP, STORE_VARIABLE, TOKEN_VARIABLE
+from ._printing import hint
+
+if TYPE_CHECKING:
+    from adjourn.client import Client, Reconnecting
+
+
 T = TypeVar("T")
 
-VARIABLE = "ADJOURN_STORE"
 KEY_VARIABLE = "ADJOURN_AUDIT_KEY"
 """The secret that signs the log; several are separated by blanks, and the first one signs."""
-
-
-def add_store_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--store`."""
-    parser.add_argument("--store", metavar="URL", help=f"such as sqlite:///tickets.db; by default ${VARIABLE}")
 
 
 def server_url(options: argparse.Namespace) -> str | None:
@@ -39,24 +41,7 @@ def server_url(options: argparse.Namespace) -> str | None:
 
 def store_url(options: argparse.Namespace) -> str | None:
     """Return the store's URL, from the command line or the environment; None if a server is asked."""
-    return None if server_url(options) else options.store or os.environ.get(VARIABLE) or None
-
-
-APP = "adjourn"
-"""The app of a runner that was not given another one, and of a command."""
-
-
-def add_whose_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options `--app`, `--all-apps` and `--user`."""
-    apps = parser.add_mutually_exclusive_group()
-    apps.add_argument("--app", metavar="NAME", default=APP, help=f"the app_name of the runner ({APP})")
-    apps.add_argument("--all-apps", dest="app", action="store_const", const=None, help="the sessions of all apps")
-    add_user_option(parser)
-
-
-def add_user_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--user`."""
-    parser.add_argument("--user", metavar="ID", help="only sessions of this user; others are not found")
+    return None if server_url(options) else options.store or os.environ.get(STORE_VARIABLE) or None
 
 
 def with_store(options: argparse.Namespace, work: Callable[[Store], Awaitable[T]]) -> T:
@@ -116,7 +101,9 @@ def existing_store(options: argparse.Namespace) -> Store:
     """
     url = store_url(options)
     if url is None:
-        raise UsageError(f"Which store? Give --store URL, such as --store sqlite:///tickets.db, or set ${VARIABLE}.")
+        raise UsageError(
+            f"Which store? Give --store URL, such as --store sqlite:///tickets.db, or set ${STORE_VARIABLE}."
+        )
     store = open_store(url)
     path = getattr(store.inner if isinstance(store, EncryptedStore) else store, "path", None)
     # Opening a file creates it, and an empty store in place of a mistyped one would look like lost sessions.
@@ -158,3 +145,44 @@ def _app_words(app: str | None) -> list[str]:
     if app is None:
         return ["--all-apps"]
     return [] if app == APP else ["--app", app]
+
+
+def client_of(options: argparse.Namespace) -> Client:
+    """Return a client of the server that is named.
+
+    Raises:
+        UsageError: the address is not one, or options do not go together.
+    """
+    for name in ("store", "user", "deps"):
+        if getattr(options, name, None) is not None:
+            raise UsageError(f"--{name} does not go with --server: a server has its own, and knows who asks.")
+    if getattr(options, "allow", None):
+        raise UsageError("--allow is for files here, and does not go with --server.")
+    if getattr(options, "app", APP) != APP:
+        raise UsageError("--app and --all-apps go with a store, and not with --server.")
+    try:
+        from adjourn.client import Client  # noqa: PLC0415 - for an extra, which not everybody needs
+    except ImportError as missing:
+        raise UsageError('--server needs httpx2: pip install "adjourn[client]".') from missing
+    token = options.token or os.environ.get(TOKEN_VARIABLE) or None
+    return Client(options.server, token=token, on_reconnect=_say)
+
+
+def _say(lost: Reconnecting) -> None:
+    if lost.attempt == 1:
+        end_line()
+        hint(f"The connection was lost ({visible_line(lost.error)}); trying again.")
+
+
+def with_inbox(options: argparse.Namespace, work: Callable[[Sessions | Client], Awaitable[T]]) -> T:
+    """Run `work` with the server or the store that is named, then close it."""
+    if server_url(options) is None:
+        if getattr(options, "token", None) is not None:
+            raise UsageError("--token goes with --server.")
+        return with_sessions(options, work)
+    return asyncio.run(_with_client(client_of(options), work))
+
+
+async def _with_client(client: Client, work: Callable[[Sessions | Client], Awaitable[T]]) -> T:
+    async with client:
+        return await work(client)

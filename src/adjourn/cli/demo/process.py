@@ -19,9 +19,9 @@ from pathlib import Path
 from adjourn import AlreadyResumed, Run, Runner, Sessions
 from adjourn.events import to_json
 
+from . import SESSION, Book
 from . import refund as demo_refund
 from . import tickets as demo_tickets
-from .stage import SESSION, Book
 
 _PROGRAMS = {"refund": demo_refund.build, "tickets": demo_tickets.build}
 

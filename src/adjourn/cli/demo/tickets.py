@@ -9,7 +9,7 @@ from adjourn import ChatModelAgent, RunContext, Runner, current, once, tool
 from adjourn.models import DemoModel
 from adjourn.stores import SQLiteStore
 
-from .stage import Book
+from . import Book
 
 
 @once

@@ -17,40 +17,42 @@ import msgspec
 from adjourn._engine.address import segment_text
 from adjourn._screen import Screen
 from adjourn._text import counted, visible_line
-from adjourn.cli._programs import METAVAR, add_allow_option, runners_of, with_options
-from adjourn.cli._stores import add_store_option
-from adjourn.cli.commands.serve import add_self_approval_option, add_webhooks_options, webhooks_of
 from adjourn.errors import StoreUnavailable
 from adjourn.runner import Worker, WorkerCounts
 from adjourn.stores import Store
 from adjourn.stores.kit import ListDue
 from adjourn.webhooks import Webhooks
 
+from ._access import WEBHOOKS_FILE, webhooks_of
+from ._options import ALLOW, DEPS, NO_SELF_APPROVAL, PROGRAM_NAME, STORE, arg, either, takes
+from ._programs import runners_of, with_options
+
 _ASKING = 3.0  # seconds for a store to say whether it can be used
 _ENDING = 3.0  # seconds for what the programs have left running
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the programs, the store, and how much to do at once."""
-    help_ = "agents, compiled graphs, @workflow functions or Runners, such as tickets:agent, or agents/:NAME of YAML"
-    parser.add_argument("programs", metavar=METAVAR, nargs="+", help=help_)
-    add_allow_option(parser)
-    add_store_option(parser)
-    parser.add_argument("--deps", metavar=METAVAR, help="the value of current().deps; a function is called to get it")
-    parser.add_argument("--concurrency", metavar="N", type=int, default=10, help="how many sessions run at once (10)")
-    parser.add_argument("--per-user", metavar="N", type=int, help="how many of them may be of one user (no limit)")
-    parser.add_argument("--poll", metavar="SECONDS", type=float, default=1.0, help="how often to look for work (1)")
-    parser.add_argument(
-        "--grace", metavar="SECONDS", type=float, default=30.0, help="time for steps to end when it is stopped (30)"
-    )
-    add_self_approval_option(parser)
-    add_webhooks_options(parser)
-    shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--quiet", "-q", action="store_true", help="only show what went wrong")
-    shown.add_argument("--verbose", "-v", action="store_true", help="also show takeovers, expiries and other details")
-
-
-def run(options: argparse.Namespace) -> int:
+@takes(
+    arg(
+        "programs",
+        metavar=PROGRAM_NAME,
+        nargs="+",
+        help="agents, compiled graphs, @workflow functions or Runners, such as tickets:agent, or agents/:NAME of YAML",
+    ),
+    ALLOW,
+    STORE,
+    DEPS,
+    arg("--concurrency", metavar="N", type=int, default=10, help="how many sessions run at once (10)"),
+    arg("--per-user", metavar="N", type=int, help="how many of them may be of one user (no limit)"),
+    arg("--poll", metavar="SECONDS", type=float, default=1.0, help="how often to look for work (1)"),
+    arg("--grace", metavar="SECONDS", type=float, default=30.0, help="time for steps to end when it is stopped (30)"),
+    NO_SELF_APPROVAL,
+    *WEBHOOKS_FILE,
+    either(
+        arg("--quiet", "-q", action="store_true", help="only show what went wrong"),
+        arg("--verbose", "-v", action="store_true", help="also show takeovers, expiries and other details"),
+    ),
+)
+def worker(options: argparse.Namespace) -> int:
     """Work until SIGTERM or Ctrl-C, and return 0."""
     # Nothing is taken up before the worker has its own handlers, so there is nothing to hand over.
     signal.signal(signal.SIGTERM, _end)

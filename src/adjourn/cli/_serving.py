@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import socket
 import sys
 import tempfile
 from functools import partial
@@ -13,18 +15,81 @@ from typing import TYPE_CHECKING
 from adjourn._checks import is_number
 from adjourn._engine.program import Program
 from adjourn._text import visible_line
-from adjourn.cli._fleet import MOST, Fleet, Member
-from adjourn.cli._listening import bound, url_of
-from adjourn.cli._programs import METAVAR, add_allow_option, deps_of, named
-from adjourn.cli._stores import add_store_option, store_url
 from adjourn.errors import UsageError
 from adjourn.runner import Runner
 from adjourn.spec import Loaded, Served, load
 from adjourn.stores import EncryptedStore, MemoryStore
-from adjourn.webhooks import Webhooks, load_webhooks
+
+from ._access import TOKENS_FILE, WEBHOOKS_FILE, tokens_path, webhooks_of
+from ._fleet import MOST, Fleet, Member
+from ._options import ALLOW, DEPS, NO_SELF_APPROVAL, PROGRAM_NAME, STORE, arg, takes
+from ._programs import deps_of, named
+from ._stores import store_url
 
 if TYPE_CHECKING:
     from adjourn.server import App
+
+
+def bound(host: str, port: int) -> list[socket.socket]:
+    """Return a socket for each address that a host name has, all bound to one port; nobody can connect yet.
+
+    Raises:
+        UsageError: this machine, or this user, cannot listen there.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        for family, address in _addresses(host, port):
+            # With port 0, the first one chooses.
+            chosen = sockets[0].getsockname()[1] if sockets else port
+            sockets.append(_bound(family, (address[0], chosen, *address[2:])))
+    except OSError as error:
+        for each in sockets:
+            each.close()
+        raise UsageError(_refusal(error, host, port)) from error
+    return sockets
+
+
+def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int, *tuple[int, ...]]]]:
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError) as error:
+        raise UsageError(f"--host {host}: there is no such address. Use 127.0.0.1, or one of this machine.") from error
+    known = {(family, address[0]): address for family, _, _, _, address in found if _exists(family)}
+    return [(family, address) for (family, _), address in known.items()]  # pyright: ignore[reportReturnType]  # addresses of hosts
+
+
+def _exists(family: socket.AddressFamily) -> bool:
+    return family != socket.AF_INET6 or socket.has_dualstack_ipv6() or socket.has_ipv6
+
+
+def _bound(family: socket.AddressFamily, address: tuple[str, int, *tuple[int, ...]]) -> socket.socket:
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        found.bind(address)
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
+def _refusal(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"--port {port}: somebody listens there already. Stop that one, or choose another port; 0 is a free one."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"--port {port}: this user may not listen there. Choose a port from 1024 on, with a proxy before it."
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"--host {host}: this machine does not have that address. Use 127.0.0.1, or 0.0.0.0 for all it has."
+    return f"--host {host} --port {port}: nobody can listen there: {error.strerror or error}."
+
+
+def url_of(host: str, sockets: list[socket.socket]) -> str:
+    """Return where to find who listens."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{sockets[0].getsockname()[1]}"
+
 
 LAST_PORT = 65_535
 
@@ -34,45 +99,34 @@ RELOAD = 1.0
 METRICS = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable that names the folder in which processes count together."""
 
-TOKENS = "ADJOURN_TOKENS"
-"""The environment variable that names the file of tokens."""
 
-
-WEBHOOKS = "ADJOURN_WEBHOOKS"
-"""The environment variable that names the file of webhooks."""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the programs, the store, and where to listen."""
-    help_ = "folders of YAML agents; agents, compiled graphs, @workflow functions or Runners, such as tickets:agent"
-    parser.add_argument("programs", metavar=f"FOLDER or {METAVAR}", nargs="+", help=help_)
-    add_allow_option(parser)
-    parser.add_argument("--reload", action="store_true", help="serve files of folders as they are when they change")
-    add_store_option(parser)
-    parser.add_argument("--deps", metavar=METAVAR, help="the value of current().deps; a function is called to get it")
-    add_tokens_option(parser)
-    add_self_approval_option(parser)
-    parser.add_argument("--open-metrics", action="store_true", help="let anybody read GET /metrics, without a token")
-    parser.add_argument("--allow-host", metavar="NAME", action="append", default=[], help="a name of this server")
-    parser.add_argument(
-        "--allow-origin", metavar="ORIGIN", action="append", default=[], help="an origin whose pages may use it"
-    )
-    parser.add_argument(
+@takes(
+    arg(
+        "programs",
+        metavar=f"FOLDER or {PROGRAM_NAME}",
+        nargs="+",
+        help="folders of YAML agents; agents, compiled graphs, @workflow functions or Runners, such as tickets:agent",
+    ),
+    ALLOW,
+    arg("--reload", action="store_true", help="serve files of folders as they are when they change"),
+    STORE,
+    DEPS,
+    TOKENS_FILE,
+    NO_SELF_APPROVAL,
+    arg("--open-metrics", action="store_true", help="let anybody read GET /metrics, without a token"),
+    arg("--allow-host", metavar="NAME", action="append", default=[], help="a name of this server"),
+    arg("--allow-origin", metavar="ORIGIN", action="append", default=[], help="an origin whose pages may use it"),
+    arg(
         "--allow-media-host", metavar="HOST", action="append", default=[], help="a host of images that callers may name"
-    )
-    add_webhooks_options(parser)
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8000, help="the port to listen on (8000); 0 for a free one")
-    parser.add_argument(
-        "--grace", metavar="SECONDS", type=float, default=10.0, help="time for steps to end when it is stopped (10)"
-    )
-    parser.add_argument(
-        "--workers", metavar="N", type=int, default=1, help="processes that serve together, on one store (1)"
-    )
-    parser.add_argument("--member", help=argparse.SUPPRESS)  # how a parent starts its workers
-
-
-def run(options: argparse.Namespace) -> int:
+    ),
+    *WEBHOOKS_FILE,
+    arg("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)"),
+    arg("--port", type=int, default=8000, help="the port to listen on (8000); 0 for a free one"),
+    arg("--grace", metavar="SECONDS", type=float, default=10.0, help="time for steps to end when it is stopped (10)"),
+    arg("--workers", metavar="N", type=int, default=1, help="processes that serve together, on one store (1)"),
+    arg("--member", help=argparse.SUPPRESS),
+)
+def serve(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C, and return 0."""
     _check(options)
     if options.workers > 1 and options.member is None:
@@ -194,40 +248,3 @@ def _program(name: str, options: argparse.Namespace) -> Loaded | Served | Progra
         raise UsageError(f"There is no folder '{name}'. Name a folder of YAML agents, or MODULE:ATTRIBUTE.")
     found = named(name, options.allow)
     return found.served or found.program
-
-
-def add_self_approval_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option by which nobody approves a request of their own."""
-    parser.add_argument(
-        "--no-self-approval", action="store_true", help="approvals count only by others than who asks for them"
-    )
-
-
-def add_webhooks_options(parser: argparse.ArgumentParser) -> None:
-    """Add the file of webhooks."""
-    parser.add_argument("--webhooks", metavar="FILE", help=f"a file of whom to tell of pauses and ends (${WEBHOOKS})")
-    parser.add_argument("--public-url", metavar="URL", help="where clients reach the server, for the links in webhooks")
-
-
-def webhooks_of(options: argparse.Namespace) -> Webhooks | None:
-    """Return the webhooks of the file that is named, if one is.
-
-    Raises:
-        UsageError: it cannot be used.
-    """
-    path = options.webhooks or os.environ.get(WEBHOOKS)
-    if path:
-        return load_webhooks(path, public_url=options.public_url)
-    if options.public_url is not None:
-        raise UsageError("--public-url is for the links in webhooks, and there are none. Give --webhooks FILE.")
-    return None
-
-
-def add_tokens_option(parser: argparse.ArgumentParser) -> None:
-    """Add the file of tokens."""
-    parser.add_argument("--tokens", metavar="FILE", help=f"the file of who may make requests (${TOKENS})")
-
-
-def tokens_path(options: argparse.Namespace) -> str | None:
-    """Return the file of tokens, if one is named."""
-    return options.tokens or os.environ.get(TOKENS) or None
