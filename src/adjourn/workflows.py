@@ -34,6 +34,9 @@ class Workflow(Program[Any, Out_co, None, Out_co], Generic[P, Out_co]):
         self._takes, self._needs = _takes(fn, name)
         self._check: tuple[Check, str, Any] | None = None
 
+    def __repr__(self) -> str:
+        return f"<workflow {self.name}>"
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Out_co]:
         return self.fn(*args, **kwargs)
 

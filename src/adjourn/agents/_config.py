@@ -45,6 +45,17 @@ class ResumeInfo(Struct, frozen=True, kw_only=True):
     data: Any = None
 
 
+class Sketch(Struct, frozen=True, kw_only=True):
+    """How an agent is drawn: what kind it is, and the agents below it."""
+
+    marks: Sequence[str]
+    below: Sequence[AgentConfig]
+    is_row: bool = False
+    """Whether those below run one after another."""
+    chooses: bool = False
+    """Whether those below may run: a model hands over to one. Workflow agents run all of theirs."""
+
+
 class AgentToolOptions(TypedDict, total=False):
     """The options of `AgentTool`, as keyword arguments."""
 
@@ -94,6 +105,10 @@ class AgentConfig(Explains, Program[Deps_contra, Out_co, Any, Out_co]):
     def agents(self) -> Sequence[AgentConfig]:
         """The agents directly below this one."""
         return self.sub_agents
+
+    def sketch(self) -> Sketch:
+        """Return how this agent is drawn."""
+        return Sketch(marks=[type(self).__name__], below=self.agents)
 
     def option_names(self) -> dict[str, str]:
         """Return which of this agent, those below it, and their tools can have options of their own in a turn."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from adjourn.errors import LimitExceeded, ProgramChanged, ToolError, UsageError
 from adjourn.events import BreakLoop, Exit
 from adjourn.graph._frame import HANDLED, Task
 from adjourn.graph._node import Send
+from adjourn.graph.draw import notebook
 from adjourn.tools import Tool
 
 from ._config import AgentConfig, AgentInput, AgentToolOptions, ResumeInfo, check_agent, value_of
@@ -29,6 +30,7 @@ from ._handoff import HandoffPlan, hand_over
 from ._speaking import Speaking
 from ._transcript import Ending
 from .agent_tool import AgentTool
+from .draw import draw_agent
 
 # Overrides are documented on the base class.
 # ruff: noqa: D102
@@ -206,6 +208,10 @@ class Agent(AgentConfig[Deps_contra, Out_co]):
         with Reading(scope.session_id):
             frame.restore(image)
         return frame
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Draw the agent, and those below it, in a notebook."""
+        return notebook(partial(draw_agent, self))
 
     def convert_product(self, product: Any) -> Out_co:
         """Return what code that ran this agent gets: its text, or its typed value."""

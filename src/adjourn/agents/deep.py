@@ -21,6 +21,7 @@ from adjourn.middleware.files.backends import Backend
 from adjourn.models import ChatModel
 from adjourn.tools import Tool, tool
 
+from ._config import Sketch
 from .agent import Agent
 from .agent_tool import Inner
 from .chat import ChatModelAgent
@@ -87,6 +88,11 @@ class DeepAgent(ChatModelAgent[Deps_contra, Out_co]):
             **options,
         )
         self.helpers: tuple[Agent, ...] = tuple(helpers)
+
+    def sketch(self) -> Sketch:
+        """Return how this agent is drawn: with its helpers, too."""
+        plain = super().sketch()
+        return replace(plain, below=(*plain.below, *self.helpers))
 
 
 def _with_ours(instruction: str | InstructionFunction, where: str) -> str | InstructionFunction:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from adjourn._text import visible_line
 from adjourn.graph.draw import Chart, Edge, Node, chart_of, check_format, dot, draw, mermaid, svg
-from adjourn.graph.nodes._caller import tool_names
+from adjourn.graph.nodes.agent import ShowsGraph
 
-from ._config import AgentConfig, check_agent
-from .chat import ChatModelAgent
-from .deep import DeepAgent
-from .graph_agent import GraphAgent
-from .workflows import LoopAgent, SequentialAgent
+from ._config import AgentConfig, Sketch, check_agent
 
 
 def draw_agent(agent: AgentConfig, format: str) -> str:
@@ -22,8 +18,8 @@ def draw_agent(agent: AgentConfig, format: str) -> str:
         UsageError: the format is unknown.
     """
     check_format(format)
-    if isinstance(agent, GraphAgent):
-        return draw(agent.graph, format)
+    if isinstance(agent, ShowsGraph):
+        return draw(agent.drawn_as, format)
     check_agent(agent)
     if format == "text":
         return "\n".join(_rows(agent, ""))
@@ -37,17 +33,10 @@ def draw_agent(agent: AgentConfig, format: str) -> str:
             return mermaid(chart)
 
 
-def _marks(agent: AgentConfig) -> list[str]:
-    return [type(agent).__name__, *(tool_names(agent.tools) if isinstance(agent, ChatModelAgent) else ())]
-
-
-def _below(agent: AgentConfig) -> Sequence[AgentConfig]:
-    return (*agent.agents, *(agent.helpers if isinstance(agent, DeepAgent) else ()))
-
-
 def _rows(agent: AgentConfig, indent: str) -> Iterator[str]:
-    yield f"{indent}{visible_line(agent.name)} ({', '.join(map(visible_line, _marks(agent)))})"
-    for child in _below(agent):
+    sketch = agent.sketch()
+    yield f"{indent}{visible_line(agent.name)} ({', '.join(map(visible_line, sketch.marks))})"
+    for child in sketch.below:
         yield from _rows(child, indent + "  ")
 
 
@@ -56,19 +45,17 @@ def _chart(root: AgentConfig) -> Chart:
     edges: list[Edge] = []
 
     def add(agent: AgentConfig) -> str:
-        number = f"a{len(nodes)}"
-        nodes.append(_node(agent, number))
-        for place, child in enumerate(_below(agent), start=1):
-            label = str(place) if isinstance(agent, SequentialAgent | LoopAgent) else ""
-            # A model chooses the agent it hands over to; workflow agents run all of theirs.
-            certain = not isinstance(agent, ChatModelAgent)
-            edges.append(Edge(source=number, target=add(child), label=label, certain=certain))
+        number, sketch = f"a{len(nodes)}", agent.sketch()
+        nodes.append(_node(agent, number, sketch))
+        for place, child in enumerate(sketch.below, start=1):
+            label = str(place) if sketch.is_row else ""
+            edges.append(Edge(source=number, target=add(child), label=label, certain=not sketch.chooses))
         return number
 
     add(root)
     return Chart(nodes=nodes, edges=edges)
 
 
-def _node(agent: AgentConfig, number: str) -> Node:
-    inner = chart_of(agent.graph, is_inner=True) if isinstance(agent, GraphAgent) else None
-    return Node(id=number, title=agent.name, shape="agent", marks=tuple(_marks(agent)), inner=inner)
+def _node(agent: AgentConfig, number: str, sketch: Sketch) -> Node:
+    inner = chart_of(agent.drawn_as, is_inner=True) if isinstance(agent, ShowsGraph) else None
+    return Node(id=number, title=agent.name, shape="agent", marks=tuple(sketch.marks), inner=inner)

@@ -16,7 +16,7 @@ from adjourn._habits import checks_options
 from adjourn.errors import UsageError
 from adjourn.graph._node import Send
 
-from ._config import check_agent
+from ._config import Sketch, check_agent
 from ._frame import AgentFrame, AgentPlan
 from ._transcript import Ending
 from .agent import Agent
@@ -99,6 +99,9 @@ class SequentialAgent(_WorkflowAgent[Deps_contra, Out_co]):
     def make_plan(self) -> AgentPlan:
         return _Row(self)
 
+    def sketch(self) -> Sketch:
+        return replace(super().sketch(), is_row=True)
+
 
 class LoopAgent(_WorkflowAgent[Deps_contra, Out_co]):
     """Runs agents in a loop, until one breaks the loop or ends the run, or for `max_iterations` rounds."""
@@ -119,6 +122,9 @@ class LoopAgent(_WorkflowAgent[Deps_contra, Out_co]):
 
     def make_plan(self) -> AgentPlan:
         return _Row(self, self.max_iterations, loops=True)
+
+    def sketch(self) -> Sketch:
+        return replace(super().sketch(), is_row=True)
 
 
 class ParallelAgent(_WorkflowAgent[Deps_contra, Out_co]):

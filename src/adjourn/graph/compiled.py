@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Unpack
 
@@ -24,7 +23,7 @@ from ._frame import GraphFrame, Task, read_input
 from ._node import Plan
 from ._wrapping import run_wrapped
 from .commands import Overwrite
-from .draw import draw
+from .draw import draw, notebook
 from .nodes.program import ProgramNode
 from .schema import Schema
 
@@ -149,11 +148,8 @@ class CompiledGraph(Plan, Runner[Any, None, State_co], Program[Any, None, State_
         self.results.clear(node)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Show the graph in a notebook: as SVG if Graphviz is installed, else as Mermaid where that is rendered."""
-        bundle = {"text/plain": draw(self, "text"), "text/vnd.mermaid": draw(self, "mermaid")}
-        with contextlib.suppress(UsageError):
-            bundle["image/svg+xml"] = draw(self, "svg")
-        return bundle
+        """Draw the graph in a notebook."""
+        return notebook(self.draw)
 
     def draw(self, format: str = "mermaid") -> str:
         """Return the graph as a Mermaid diagram, as DOT source (`format="dot"`) or as lines for a terminal ("text").

@@ -7,6 +7,7 @@ leads to the end.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import textwrap
@@ -374,6 +375,15 @@ def draw(plan: Plan, format: str) -> str:
     """
     check_format(format)
     return _DRAWN[format](plan)
+
+
+def notebook(draw: Callable[[str], str]) -> dict[str, str]:
+    """Return what a notebook shows of what `draw` draws: SVG if Graphviz is installed, else Mermaid, else lines."""
+    bundle = {"text/plain": draw("text"), "text/vnd.mermaid": draw("mermaid")}
+    with contextlib.suppress(UsageError):
+        image = draw("svg")
+        bundle["image/svg+xml"] = image[image.index("<svg") :]  # Before it, a document type names a page on the net.
+    return bundle
 
 
 def check_format(format: str) -> None:

@@ -102,6 +102,14 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
         self._queue = TurnQueue(self._live, self._opener, self._follower)
         self._live.take_next = self._queue.take_next
 
+    def __repr__(self) -> str:
+        return f"<Runner of {self.program!r}>"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Show in a notebook what this runner runs, if that draws itself."""
+        drawn = getattr(self.program, "_repr_mimebundle_", None)
+        return {"text/plain": repr(self)} if drawn is None else drawn()
+
     @property
     def program(self) -> Program[Deps_contra, Out_co, State_co]:
         """What this runner runs."""
