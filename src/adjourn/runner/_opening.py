@@ -24,7 +24,7 @@ from adjourn.errors import (
 from adjourn.events import Event
 from adjourn.sessions import SessionStatus
 from adjourn.sessions._settings import check_name
-from adjourn.stores.types import Answer, Claimed, SessionRef
+from adjourn.stores.types import Answer, Claimed, SessionRef, Source
 
 from ._driving import end_cut_off
 from ._live import TRIES, LiveSession, LiveSessions, status_of_live
@@ -122,7 +122,7 @@ class Claiming(msgspec.Struct, frozen=True):
     A session that is claimed `alone` leaves nothing to a live owner.
     """
 
-    source: str | None
+    source: Source | None
     answers: tuple[Answer, ...] = ()
     alone: bool = False
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from adjourn._engine.questions import checked_words
+from adjourn._engine.record import Words
 from adjourn._text import visible_line
 from adjourn._values.frozen import shorten
 from adjourn.errors import UsageError
@@ -47,7 +48,7 @@ class Approval(Struct, frozen=True, kw_only=True):
         checked_words(self._words(), "Approval")
 
     def _words(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("title", "summary", "description", "priority", "link")}
+        return {name: getattr(self, name) for name in Words.__struct_fields__}
 
     def check(self, tool: str, schema: Mapping[str, Any]) -> None:
         """Refuse a summary that a tool with this schema cannot fill in.
