@@ -174,7 +174,7 @@ class Resume(Move):
             await self._check_permission(live, taken)
         if not live.runs_elsewhere:  # Otherwise its owner goes on, who may have what is missing here.
             check_deps(live)
-            if not is_kept:
+            if not is_kept:  # Otherwise the very program that asked goes on.
                 # The others of these answers stay with their caller, who looks again.
                 live.superseded = check_usable(live, taken)
                 taken = live.superseded or taken

@@ -191,7 +191,9 @@ class Run(Defaulted, Generic[Out_co, State_co]):
     status: _OfResult = _OfResult()
 
     seen: int = 0
+    """The number of the last durable event that was read of it."""
     since: int | None = None
+    """If another process drives it: the number of the event before it; None if it is whatever runs there now."""
     is_attached: bool = False
     is_detached: bool = False
     has_driven: bool = False

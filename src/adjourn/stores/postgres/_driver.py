@@ -31,7 +31,7 @@ _ENCODED = (
 )
 
 
-class Place(msgspec.Struct, frozen=True):
+class Address(msgspec.Struct, frozen=True):
     """A database, and how to reach it. Its `str` is safe to show."""
 
     parameters: dict[str, Any]
@@ -44,7 +44,7 @@ class Place(msgspec.Struct, frozen=True):
         return f"postgresql://{user}{given.get('host', '')}{port}/{given.get('dbname', '')}"
 
     def __repr__(self) -> str:
-        return f"Place('{self}', {self.schema!r})"  # what a Struct shows would have the password
+        return f"Address('{self}', {self.schema!r})"  # what a Struct shows would have the password
 
     @property
     def role(self) -> str:
@@ -100,7 +100,7 @@ async def _allow_preparing(connection: AsyncConnection[Any]) -> None:
         connection.prepare_threshold = _OFTEN
 
 
-def place(url: str, schema: str, timeout: float, name: str = "url") -> Place:
+def address_of(url: str, schema: str, timeout: float, name: str = "url") -> Address:
     """Read a URL, which is the store's parameter of this name.
 
     Raises:
@@ -130,7 +130,7 @@ def place(url: str, schema: str, timeout: float, name: str = "url") -> Place:
         "keepalives_interval": 10,
         "keepalives_count": 3,
     }
-    return Place(defaults | given | {"client_encoding": "utf8"}, schema)
+    return Address(defaults | given | {"client_encoding": "utf8"}, schema)
 
 
 def check_schema(name: object) -> None:
@@ -173,7 +173,7 @@ def _check_options(url: str) -> None:
 
 def split_options(url: str) -> tuple[str, dict[str, str]]:
     """Split a store's URL into that of the database and the options of the store, which stand after the `?`."""
-    base, _, query = str(url).partition("?")  # Whoever gives something else is told what is wrong by `place`.
+    base, _, query = str(url).partition("?")  # Whoever gives something else is told what is wrong by `address_of`.
     ours: dict[str, str] = {}
     rest: list[str] = []
     for part in filter(None, query.split("&")):
@@ -240,7 +240,7 @@ class PoolTimeout(Exception):
 class Explaining:
     """Turns whatever goes wrong inside into the error that says what to do, about the session that it concerns."""
 
-    def __init__(self, at: Place, session: str | None, timeout: float = 0.0) -> None:
+    def __init__(self, at: Address, session: str | None, timeout: float = 0.0) -> None:
         self._at = at
         self._session = session
         self._timeout = timeout
@@ -357,7 +357,7 @@ def lacks_tables(error: StoreUnavailable) -> bool:
     return _PLAIN.get(getattr(error.__cause__, "sqlstate", "")) == _NO_TABLES
 
 
-def _explained(error: psycopg.Error, at: Place, session: str | None = None) -> AdjournError:
+def _explained(error: psycopg.Error, at: Address, session: str | None = None) -> AdjournError:
     """Return the error that says plainly what is wrong, and what to do."""
     state, text = error.sqlstate, _message(error, at)
     match state:
@@ -383,7 +383,7 @@ def _explained(error: psycopg.Error, at: Place, session: str | None = None) -> A
     return found
 
 
-def _unreachable(text: str, at: Place) -> StoreUnavailable:
+def _unreachable(text: str, at: Address) -> StoreUnavailable:
     names = {"database": at.parameters.get("dbname", "…"), "role": at.role}
     for sign, remedy in _AT_THE_DOOR.items():
         if sign in text:
@@ -392,7 +392,7 @@ def _unreachable(text: str, at: Place) -> StoreUnavailable:
     return StoreUnavailable(str(at), f"{text}{advice}")
 
 
-def _grants(at: Place) -> str:
+def _grants(at: Address) -> str:
     schema = '"' + at.schema.replace('"', '""') + '"'
     return (
         f"let the owner of the tables run `GRANT USAGE ON SCHEMA {schema} TO {at.role}; GRANT SELECT, INSERT, UPDATE, "
@@ -401,7 +401,7 @@ def _grants(at: Place) -> str:
     )
 
 
-def _message(error: psycopg.Error, at: Place) -> str:
+def _message(error: psycopg.Error, at: Address) -> str:
     primary = error.diag.message_primary
     # libpq adds a question on a line of its own.
     whole = re.sub(r"\n\s*Is ([^\n]*\?)", r" (is \1)", primary or str(error))
@@ -409,7 +409,7 @@ def _message(error: psycopg.Error, at: Place) -> str:
     return _without_secrets(text or type(error).__name__, at.parameters)
 
 
-def _forget_secrets(error: psycopg.Error, at: Place) -> None:
+def _forget_secrets(error: psycopg.Error, at: Address) -> None:
     """Take passwords out of an error that becomes the cause of ours: whatever reports errors may show all of it."""
     error._pgconn = None  # pyright: ignore[reportPrivateUsage]  # what psycopg drops, too, when it pickles one
     error.args = tuple(_without_secrets(each, at.parameters) if isinstance(each, str) else each for each in error.args)

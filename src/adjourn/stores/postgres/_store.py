@@ -68,19 +68,21 @@ class PostgresStore(PostgresRequests):
         driver.check_schema(schema)
         super().__init__(schema)
         self.schema: str = schema
-        self._place = driver.place(url, schema, timeout)
-        listen_place = self._place if listen_url is None else driver.place(listen_url, schema, timeout, "listen_url")
+        self._address = driver.address_of(url, schema, timeout)
+        listen_address = (
+            self._address if listen_url is None else driver.address_of(listen_url, schema, timeout, "listen_url")
+        )
         self._timeout = timeout
         self._is_ready = False
-        connect = partial(self._place.connect, timeout)
+        connect = partial(self._address.connect, timeout)
         self._pool = Pool(connect, pool_size)
         # Leases must be renewed even when all other connections are busy, or their runs would lose them.
         self._lifeline = Pool(connect, 1)
-        self._wakeups = Wakeups(self._place, listen_place, timeout)
+        self._wakeups = Wakeups(self._address, listen_address, timeout)
         weakref.finalize(self, _close, _SHORTLY, self._wakeups, self._pool, self._lifeline)
 
     def __repr__(self) -> str:
-        return f"PostgresStore('{self._place}', schema={self._place.schema!r})"
+        return f"PostgresStore('{self._address}', schema={self._address.schema!r})"
 
     def on(self, connection: AnyConnection) -> TransactionStore:
         """Return the same store on a connection of yours, in your transaction: it commits and rolls back with it.
@@ -92,7 +94,7 @@ class PostgresStore(PostgresRequests):
             UsageError: it is no connection of psycopg.
         """
         driver.check_is_connection(connection)
-        return TransactionStore(self._place, self._wakeups, connection)
+        return TransactionStore(self._address, self._wakeups, connection)
 
     async def fetch(
         self, statement: bytes, values: Mapping[str, Any], *, session: str | None = None, reserved: bool = False
@@ -119,12 +121,12 @@ class PostgresStore(PostgresRequests):
     async def _run(
         self, pool: Pool, send: _Send, statement: bytes, values: Mapping[str, Any], session: str | None
     ) -> list[Row]:
-        with driver.Explaining(self._place, session, self._timeout):
+        with driver.Explaining(self._address, session, self._timeout):
             connection, closed = pool.take_idle() or await pool.take(self._timeout)
             try:
                 if not self._is_ready:
                     with deadline(connection, self._timeout):
-                        await prepare(connection, str(self._place), self._place.schema, self._timeout)
+                        await prepare(connection, str(self._address), self._address.schema, self._timeout)
                     self._is_ready = True
                 return await send(connection, statement, values)
             except Exception as error:
@@ -162,28 +164,28 @@ class PostgresStore(PostgresRequests):
 class TransactionStore(PostgresRequests):
     """A Postgres store inside a transaction of its user: see `PostgresStore.on`."""
 
-    def __init__(self, place: driver.Place, wakeups: Wakeups, connection: AnyConnection) -> None:
-        super().__init__(place.schema)
+    def __init__(self, address: driver.Address, wakeups: Wakeups, connection: AnyConnection) -> None:
+        super().__init__(address.schema)
         self.is_in_transaction: bool = True
-        self._place = place
+        self._address = address
         self._wakeups = wakeups
         self._connection = connection
         self._news: list[SessionRef] = []
 
     def __repr__(self) -> str:
-        return f"PostgresStore('{self._place}', schema={self._place.schema!r}).on(connection)"
+        return f"PostgresStore('{self._address}', schema={self._address.schema!r}).on(connection)"
 
     async def fetch(
         self, statement: bytes, values: Mapping[str, Any], *, session: str | None = None, reserved: bool = False
     ) -> list[Row]:
         try:
-            with driver.Explaining(self._place, session):
+            with driver.Explaining(self._address, session):
                 return await driver.run(self._connection, statement, values)
         except StoreUnavailable as error:
             if not driver.lacks_tables(error):
                 raise
             detail = "its tables are not there; call the store itself once, such as `await store.read(ListSessions())`"
-            raise StoreUnavailable(str(self._place), detail, is_lasting=True) from error.__cause__
+            raise StoreUnavailable(str(self._address), detail, is_lasting=True) from error.__cause__
 
     async def try_to(self, statement: bytes, values: Mapping[str, Any], session: str) -> list[Row]:
         return await self.fetch(statement, values, session=session)

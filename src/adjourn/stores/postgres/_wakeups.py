@@ -26,7 +26,7 @@ from adjourn.stores.kit.forks import forget_after_fork
 from adjourn.stores.kit.hints import MOST, Fanout
 from adjourn.stores.types import SessionRef
 
-from ._driver import Explaining, Place, ready
+from ._driver import Address, Explaining, ready
 from ._line import break_off, deadline
 from ._schema import quoted
 
@@ -67,10 +67,10 @@ def channel_of(schema: str) -> str:
 class Notifier:
     """Sends hints to other processes, gathered, on a thread that lives while there are any."""
 
-    def __init__(self, place: Place, patience: float) -> None:
-        self._place = place
+    def __init__(self, address: Address, patience: float) -> None:
+        self._address = address
         self._patience = patience
-        self._channel = channel_of(place.schema)
+        self._channel = channel_of(address.schema)
         self._forget()
         forget_after_fork(self, Notifier._forget)
 
@@ -147,9 +147,9 @@ class Notifier:
     async def _notify(self, connection: OwnConnection | None, news: list[SessionRef | None]) -> OwnConnection | None:
         """Send hints, and return the connection to use next."""
         try:
-            with Explaining(self._place, None, self._patience):
+            with Explaining(self._address, None, self._patience):
                 if connection is None:
-                    connection = await self._place.connect_plainly()
+                    connection = await self._address.connect_plainly()
                 query = b"SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload"
                 with deadline(connection, self._patience):
                     await connection.execute(query, (self._channel, self._payloads(news)))
@@ -175,8 +175,8 @@ class Notifier:
 class Ear:
     """Hears hints from other processes, on a thread of its own, until it is stopped."""
 
-    def __init__(self, place: Place, notifier: Notifier, fanout: Fanout, patience: float) -> None:
-        self._place = place
+    def __init__(self, address: Address, notifier: Notifier, fanout: Fanout, patience: float) -> None:
+        self._address = address
         self._patience = patience
         self._notifier = notifier
         self._fanout = fanout
@@ -203,7 +203,7 @@ class Ear:
         with self._bell, self._rope:
             while True:
                 try:
-                    with Explaining(self._place, None), self._place.connect_sync() as connection:
+                    with Explaining(self._address, None), self._address.connect_sync() as connection:
                         self._begin(connection)
                         pause = _PAUSES[0]
                         self._hear(connection)
@@ -223,14 +223,14 @@ class Ear:
         is_lasting = isinstance(error, StoreUnavailable) and error.is_lasting
         if not self._is_told and (is_lasting or now > self._deaf_since + _DEAF):
             self._is_told = True
-            log.warning("%s: no hints arrive, so news is noticed late: %s", self._place, text)
+            log.warning("%s: no hints arrive, so news is noticed late: %s", self._address, text)
 
     def _begin(self, connection: Connection[Any]) -> None:
         late = threading.Timer(self._patience, break_off, (connection.pgconn.socket,))
         late.daemon = True
         late.start()
         try:
-            connection.execute(f"LISTEN {quoted(channel_of(self._place.schema))}".encode())
+            connection.execute(f"LISTEN {quoted(channel_of(self._address.schema))}".encode())
         finally:
             late.cancel()
         self.hears, self._deaf_since, self._is_told = True, None, False
@@ -248,7 +248,7 @@ class Ear:
                 log.warning(
                     "%s: no hints arrive, so news is noticed late. If a pooler such as PgBouncer is in between, give "
                     "PostgresStore(listen_url=…) a URL that leads to the server itself",
-                    self._place,
+                    self._address,
                 )
 
     def _waits(self, files: list[int], seconds: float | None) -> bool:
@@ -273,11 +273,11 @@ class Ear:
 class Wakeups:
     """The hints of one store: those of this process, and to and from others."""
 
-    def __init__(self, place: Place, listen_place: Place, timeout: float) -> None:
+    def __init__(self, address: Address, listen_address: Address, timeout: float) -> None:
         self._patience = min(timeout, _REPLY)
         self.fanout: Fanout = Fanout()
-        self._notifier = Notifier(place, self._patience)
-        self._listen_place = listen_place
+        self._notifier = Notifier(address, self._patience)
+        self._listen_address = listen_address
         self._forget()
         forget_after_fork(self, Wakeups._forget)
 
@@ -297,7 +297,7 @@ class Wakeups:
         with self._gate:
             self._listeners += 1
             if self._ear is None:
-                self._ear = Ear(self._listen_place, self._notifier, self.fanout, self._patience)
+                self._ear = Ear(self._listen_address, self._notifier, self.fanout, self._patience)
             ear = self._ear
         try:
             yield ear

@@ -45,7 +45,7 @@ class Job(NamedTuple):
     removes: bool
 
 
-class Outcome(NamedTuple):
+class WriteResult(NamedTuple):
     """The result of a write."""
 
     result: Any
@@ -231,7 +231,7 @@ class Writer:
                 self._finish(jobs, outcomes)
                 return
             if len(jobs) == 1:
-                self._finish(jobs, [Outcome(None, failure)])
+                self._finish(jobs, [WriteResult(None, failure)])
                 return
             for job in jobs:
                 self._settle([job], None)  # None joins: they would overtake the others.
@@ -243,9 +243,9 @@ class Writer:
         if jobs[0].deadline <= now:
             late = [job for job in jobs if job.deadline <= now]
             del jobs[: len(late)]
-            self._finish(late, [Outcome(None, explained(error, self._path)) for _ in late])
+            self._finish(late, [WriteResult(None, explained(error, self._path)) for _ in late])
 
-    def _finish(self, jobs: list[Job], outcomes: list[Outcome]) -> None:
+    def _finish(self, jobs: list[Job], outcomes: list[WriteResult]) -> None:
         removes = any(job.removes for job in jobs)
         if removes or (self._remains and jobs):
             self._empty_log(_EMPTYING if removes else 0.0)
@@ -313,19 +313,19 @@ class Writer:
             ledger.connection.close()
 
 
-def _attempt_all(operations: Sequence[Operation[Any]], ledger: SQLiteLedger, now: float) -> list[Outcome]:
+def _attempt_all(operations: Sequence[Operation[Any]], ledger: SQLiteLedger, now: float) -> list[WriteResult]:
     return [_attempt(operation, ledger, now) for operation in operations]
 
 
-def _attempt(operation: Operation[Any], ledger: SQLiteLedger, now: float) -> Outcome:
+def _attempt(operation: Operation[Any], ledger: SQLiteLedger, now: float) -> WriteResult:
     """Do one write of a transaction. A refusal that has changed nothing does not affect the others."""
     changes = ledger.changes
     try:
-        return Outcome(operation(ledger, now), None)
+        return WriteResult(operation(ledger, now), None)
     except AdjournError as refusal:
         if ledger.changes != changes:
             raise
-        return Outcome(None, refusal)
+        return WriteResult(None, refusal)
 
 
 def _gather(inbox: SimpleQueue[Job | None]) -> list[Job]:
@@ -346,8 +346,8 @@ def _waiting(inbox: SimpleQueue[Job | None], most: int) -> list[Job]:
     return jobs
 
 
-def _deliver(jobs: list[Job], outcomes: list[Outcome]) -> None:
-    waiting: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
+def _deliver(jobs: list[Job], outcomes: list[WriteResult]) -> None:
+    waiting: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], WriteResult]]] = {}
     for job, outcome in zip(jobs, outcomes, strict=True):
         waiting.setdefault(job.loop, []).append((job.future, outcome))
     for loop, settled in waiting.items():
@@ -355,7 +355,7 @@ def _deliver(jobs: list[Job], outcomes: list[Outcome]) -> None:
             loop.call_soon_threadsafe(_resolve, settled)
 
 
-def _resolve(settled: list[tuple[asyncio.Future[Any], Outcome]]) -> None:
+def _resolve(settled: list[tuple[asyncio.Future[Any], WriteResult]]) -> None:
     for future, (result, error) in settled:
         if future.done():
             continue  # the caller was cancelled
