@@ -18,6 +18,7 @@ from adjourn.spec import Served
 from adjourn.stores import Head, MemoryStore, SessionRef, Store, open_store
 from adjourn.stores.kit import GetHead, HasInput
 
+from ._api import AgentEntry
 from ._callers import Caller
 from ._errors import ApiError
 from ._limits import Limits, too_much
@@ -70,19 +71,11 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
         return by if caller.name is None and self.runner.options.get("self_approval", True) else caller.name
 
 
-def described(agent: ServedAgent) -> dict[str, Any]:
+def described(agent: ServedAgent) -> AgentEntry:
     """Return an agent as a client may choose it."""
     program, served = agent.runner.program, agent.served
-    return {
-        "name": agent.name,
-        "kind": program.kind,
-        "description": served.description or getattr(program, "description", ""),
-        "interrupts": served.interrupts,
-        "require_token": served.require_token,
-        "on_busy": served.on_busy,
-        "on_pending": served.on_pending,
-        "answer_pending": served.answer_pending,
-    }
+    said = served.description or getattr(program, "description", "")
+    return AgentEntry.of(served, name=agent.name, kind=program.kind, description=said)
 
 
 class Agents:

@@ -40,7 +40,7 @@ from ._agui_data import (
     usage,
 )
 from ._agui_events import Encoder
-from ._api import Resolved, RunInput
+from ._api import AgUiThread, Resolved, RunInput
 from ._callers import Caller, Callers
 from ._chat import read_answer
 from ._drafts import drafts_of
@@ -129,15 +129,14 @@ class AgUi:
             raise CheckpointNotFound(thread_id)
         found = await agent.runner.status(thread_id, user_id=caller.user_id)
         asked = found.interrupts if found.status == "waiting" else ()
-        data: Data = {
-            "threadId": thread_id,
-            "status": found.status,
-            "messages": conversation(await agent.runner.messages(thread_id, user_id=caller.user_id)),
-            "interrupts": [interrupt(each) for each in asked],
-        }
-        if (state := await _state(agent.runner, thread_id, caller)) is not None:
-            data["state"] = state
-        return respond(data, headers=session_header(thread_id))
+        thread = AgUiThread(
+            thread_id=thread_id,
+            status=found.status,
+            messages=conversation(await agent.runner.messages(thread_id, user_id=caller.user_id)),
+            interrupts=[interrupt(each) for each in asked],
+            state=await _state(agent.runner, thread_id, caller),
+        )
+        return respond(thread, headers=session_header(thread_id))
 
     # Beginning
 

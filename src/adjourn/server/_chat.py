@@ -8,7 +8,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from adjourn._documents import question, questions
+from adjourn._documents import questions
 from adjourn._schemas.answers import as_meant
 from adjourn.errors import (
     AdjournError,
@@ -27,14 +27,14 @@ from adjourn.stores import Head, SessionRef
 from adjourn.stores.kit import GetHead, HasInput
 
 from ._agents import Agents, ServedAgent
-from ._api import Answering, Chat, Following, OnBusy, Recover, Resume
+from ._api import Answering, Chat, FailedTurn, Failure, Following, OnBusy, Recover, Resume, TurnResult
 from ._callers import Caller, Callers
 from ._errors import ApiError, api_error
 from ._idempotency import Key, key_of
 from ._media import MediaHosts
 from ._runs import Runs
 from ._streams import Streams, check_still_there, seen_by, session_header
-from ._wire import failure_text, named, query, read, respond, result
+from ._wire import failure_text, named, query, read, respond
 
 
 class Chats:
@@ -246,7 +246,7 @@ class Chats:
             return self._streams.of(run.watch(), runner, run.session_id, caller.user_id, is_turn=True)
         return respond(await self._whole(run), headers=session_header(run.session_id))
 
-    async def _whole(self, run: Run) -> dict[str, Any]:
+    async def _whole(self, run: Run) -> TurnResult | FailedTurn:
         """Wait for the end of a turn, and return its result.
 
         Raises:
@@ -263,11 +263,11 @@ class Chats:
             kind = type(error).__name__
             shown = api_error(error) if isinstance(error, AdjournError) else None
             code, message = ("run_failed", "") if shown is None else (shown.code, shown.message)
-            failed = {"code": code, "message": failure_text(kind, message)}
-            return {"session_id": run.session_id, "status": "failed", "error": failed}
+            failure = Failure(code=code, message=failure_text(kind, message))
+            return FailedTurn(session_id=run.session_id, status="failed", error=failure)
         if found is None or run.is_handed_over:
             raise _goes_on(run)
-        return result(found)
+        return TurnResult.of_result(found)
 
 
 def _goes_on(run: Run) -> ApiError:
@@ -331,7 +331,7 @@ async def answers_of(
         'Send "answers": {"<id>": ...}, with one or several of them.',
         session_id=session_id,
         open=[each.id for each in asked],
-        interrupts=[question(each) for each in asked],
+        interrupts=questions(asked),
     )
 
 

@@ -99,19 +99,13 @@ class _Schemas:
     def __init__(self, rows: Iterable[Row]) -> None:
         types: list[Any] = [Refused, str]
         for each in rows:
-            types += [kind for kind in (each.body, *_each(each.answer), each.frames) if kind is not None]
+            types += [kind for kind in (each.body, *each.answers, each.frames) if kind is not None]
         found, self.components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
         self._by_type = list(zip(types, found, strict=True))
 
     def of(self, kind: Any) -> Json:  # Any: a type
-        """Return the schema of a type, or of any of several."""
-        if isinstance(kind, tuple):
-            return {"anyOf": [self.of(each) for each in _each(kind)]}
+        """Return the schema of a type."""
         return next(schema for each, schema in self._by_type if each is kind)
-
-
-def _each(kinds: Any) -> tuple[Any, ...]:  # Any: a type, or several
-    return cast("tuple[Any, ...]", kinds) if isinstance(kinds, tuple) else (kinds,)
 
 
 def _operation(row: Row, schemas: _Schemas) -> Json:
@@ -136,8 +130,8 @@ def _operation(row: Row, schemas: _Schemas) -> Json:
 
 def _success(row: Row, schemas: _Schemas) -> Json:
     content: Json = {}
-    if row.answer is not None:
-        content["application/json"] = {"schema": schemas.of(row.answer)}
+    if found := [schemas.of(each) for each in row.answers]:
+        content["application/json"] = {"schema": found[0] if len(found) == 1 else {"anyOf": found}}
     if row.frames is not None:
         content["text/event-stream"] = {"itemSchema": _frame(schemas.of(row.frames))}
     if row.text is not None:

@@ -21,6 +21,7 @@ from adjourn.sessions import SessionStatus
 from adjourn.stores import SessionRef
 from adjourn.stores.kit import GetHead, ListEvents
 
+from ._api import CaughtUp as CaughtUpFrame
 from ._drafts import drafts_of
 from ._errors import ApiError
 from ._place import PLACE, Place
@@ -169,7 +170,7 @@ def is_unstored_end(item: Watched) -> bool:
 async def _caught_up(item: CaughtUp, runner: Runner, session_id: str, user_id: str | None) -> bytes:
     found = await runner.status(session_id, user_id=user_id)
     status = "running" if await _was_left(found, runner, user_id) else found.status
-    data = {"type": "caught_up", "seq": item.seq, "status": status, "pending": questions(found.interrupts)}
+    data = CaughtUpFrame(seq=item.seq, status=status, pending=questions(found.interrupts))
     return frame(encode(data), event="live")
 
 

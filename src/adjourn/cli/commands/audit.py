@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from adjourn._documents import plain, question
+from adjourn._documents import Question, plain
 from adjourn._screen import Card, Screen
 from adjourn._text import counted, visible_line
 from adjourn.cli._stores import KEY_VARIABLE, add_store_option, add_whose_options, with_sessions
@@ -138,7 +138,7 @@ def _problem_rows(problems: Sequence[Problem]) -> Iterator[tuple[str, str]]:
 
 def _document(entry: AuditEntry) -> dict[str, Any]:
     return {
-        **question(entry.interrupt),
+        **asdict(Question.of(entry.interrupt)),
         "how": entry.outcome,
         "answer": plain(entry.answer),
         "message": entry.message,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from adjourn._documents import checkpoint
+from adjourn._documents import TreeEntry
 from adjourn._text import visible
 from adjourn.cli._stores import add_store_option, add_whose_options, with_sessions
 from adjourn.cli.output.documents import add_json_option, print_json
@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the tree."""
     tree = with_sessions(options, lambda sessions: sessions.tree(options.session))
     if options.json:
-        print_json([checkpoint(point, head=tree.head, depth=depth) for depth, point in tree])
+        print_json([TreeEntry.at(depth, point, tree.head) for depth, point in tree])
     else:
         print(visible(str(tree)))
     return 0
