@@ -49,7 +49,6 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
             return
         may = "any whose name does not begin with '~'" if is_admin else ", ".join(allowed) or "none"
         raise ApiError(
-            422,
             "values_refused",
             f"Agent '{self.name}' does not let you set the session values {', '.join(map(repr, refused))}.",
             f"You may set {may}. The operator of the server lists them as `caller_values` of the agent.",
@@ -187,10 +186,10 @@ class Agents:
         if name is None and len(names) == 1:
             return self._by_name[names[0]]
         if name is None:
-            raise ApiError(400, "invalid_request", "The request names no agent.", _choose(names), agents=names)
+            raise ApiError("invalid_request", "The request names no agent.", _choose(names), agents=names)
         if name not in names:
             meant = did_you_mean(name, names)
-            raise ApiError(404, "agent_not_found", f"There is no agent '{name}'.{meant}", _choose(names), agents=names)
+            raise ApiError("agent_not_found", f"There is no agent '{name}'.{meant}", _choose(names), agents=names)
         return self._by_name[name]
 
     async def check_open_to(self, caller: Caller, session_id: str | None) -> None:

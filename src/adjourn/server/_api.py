@@ -7,6 +7,7 @@ the name of its row, reads the structs that the row names, and sends them: a new
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
@@ -480,12 +481,36 @@ class Forked(Document, kw_only=True):
     session_id: str
 
 
-class Refusal(msgspec.Struct, kw_only=True):
-    """Why a request is refused, and what to do; some have facts besides, such as the ids of open questions."""
+class Refusal(Document, kw_only=True):
+    """Why a request is refused, and what to do; some have facts besides, such as the ids of `open` questions."""
 
     code: str
     message: str
     hint: str
+    session_id: str | UnsetType = UNSET
+    interrupt_id: str | UnsetType = UNSET
+    checkpoint_id: str | UnsetType = UNSET
+    input_id: str | UnsetType = UNSET
+    head: str | UnsetType = UNSET
+    token: str | UnsetType = UNSET
+    open: Sequence[str] | UnsetType = UNSET
+    live: bool | UnsetType = UNSET
+    by: str | UnsetType = UNSET
+    at: float | UnsetType = UNSET
+    seq: int | UnsetType = UNSET
+    problems: Sequence[str] | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    owner: str | UnsetType = UNSET
+    refused: Sequence[str] | UnsetType = UNSET
+    allowed: Sequence[str] | UnsetType = UNSET
+    inputs: int | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    approvals: Sequence[str] | UnsetType = UNSET
+    asked_at: str | UnsetType = UNSET
+    pending: Sequence[str | Question] | UnsetType = UNSET
+    agents: Sequence[str] | UnsetType = UNSET
+    limit: str | UnsetType = UNSET
+    interrupts: Sequence[Question] | UnsetType = UNSET
 
 
 class Refused(Document, kw_only=True):

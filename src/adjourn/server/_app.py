@@ -265,7 +265,7 @@ class _OfServer:
                 await self._agents.store.read(GetHead(SessionRef("-", self._agents.app_name, None)))
         except TimeoutError:
             message = f"The store has not answered within {ASKING:g} s."
-            raise ApiError(503, "store_unavailable", message, "Try again soon.") from None
+            raise ApiError("store_unavailable", message, "Try again soon.") from None
         return State(status="ready")
 
     async def metrics(self, _: Request) -> Response:

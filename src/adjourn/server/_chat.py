@@ -188,7 +188,7 @@ class Chats:
             answer = read_answer(given.message, asked[0])
             return await self._answer(agent, pending.session_id, {question: answer}, caller, key)
         refusal = api_error(pending)
-        refusal.facts["interrupts"] = questions(asked)
+        refusal.told.interrupts = questions(asked)
         raise refusal
 
     async def _answer(
@@ -262,7 +262,7 @@ class Chats:
         except Exception as error:  # noqa: BLE001  # protects the client: whatever the agent's code raised, its session failed
             kind = type(error).__name__
             shown = api_error(error) if isinstance(error, AdjournError) else None
-            code, message = ("run_failed", "") if shown is None else (shown.code, shown.message)
+            code, message = ("run_failed", "") if shown is None else (shown.told.code, shown.told.message)
             failure = Failure(code=code, message=failure_text(kind, message))
             return FailedTurn(session_id=run.session_id, status="failed", error=failure)
         if found is None or run.is_handed_over:
@@ -272,7 +272,6 @@ class Chats:
 
 def _goes_on(run: Run) -> ApiError:
     refusal = ApiError(
-        503,
         "handed_over",
         "This server stops, or was too slow, and another one goes on with the turn.",
         "Read it with GET /api/v1/sessions/{id}/events. Under an Idempotency-Key, you can also send the request again.",
@@ -311,7 +310,6 @@ async def answers_of(
         return given.answers
     if given.answer is UNSET or given.answers is not UNSET:
         raise ApiError(
-            400,
             "invalid_request",
             "The body has neither or both of `answer` and `answers`, or no answer in it.",
             'Send "answer" for the only open question, or "answers": {"<id>": ...}.',
@@ -325,7 +323,6 @@ async def answers_of(
     if not asked:
         raise await _not_open(sessions, session_id, caller)
     raise ApiError(
-        422,
         "unknown_interrupt",
         f"Session '{session_id}' has {len(asked)} open questions, so `answer` does not say which one it is for.",
         'Send "answers": {"<id>": ...}, with one or several of them.',

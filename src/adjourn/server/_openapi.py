@@ -9,42 +9,10 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from ._api import MayBeLeftOut, Refused, Row, SessionFrame
-from ._errors import library_codes
+from ._errors import CODES
 from ._place import PLACE
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON data
-
-CODES: dict[str, int] = {
-    **library_codes(),
-    "agent_not_found": 404,
-    "draining": 503,
-    "events_gone": 410,
-    "forbidden": 403,
-    "foreign_origin": 403,
-    "handed_over": 503,
-    "headers_too_large": 431,
-    "idempotency_key_reused": 422,
-    "input_not_found": 404,
-    "internal_error": 500,
-    "invalid_event_id": 400,
-    "invalid_json": 400,
-    "invalid_request": 400,
-    "media_not_allowed": 422,
-    "method_not_allowed": 405,
-    "not_found": 404,
-    "nothing_to_do": 400,
-    "request_in_progress": 409,
-    "too_deep": 400,
-    "too_large": 413,
-    "too_many_requests": 429,
-    "too_slow": 408,
-    "unauthenticated": 401,
-    "unavailable": 503,
-    "unknown_host": 421,
-    "unsupported_media_type": 415,
-    "values_refused": 422,
-}
-"""The status of every code that a refusal may have."""
 
 _ANYWHERE = (
     "internal_error",

@@ -200,7 +200,7 @@ class SessionRoutes:
         caller, session_id = self._asked(request)
         if len(session_id) > LONGEST:
             message = f"The id of a session has {LONGEST} characters at most."
-            raise ApiError(400, "invalid_request", message, "Choose a shorter one, such as a hash of it.")
+            raise ApiError("invalid_request", message, "Choose a shorter one, such as a hash of it.")
         given = await read(request, Submit, self._max_body)
         self._media.check(given.message)
         agent = self._agents.named(given.agent, caller)
@@ -226,7 +226,7 @@ class SessionRoutes:
         name = named(request, "input")
         if not await self._sessions.withdraw(session_id, name, user_id=caller.user_id):
             hint = "GET /api/v1/sessions/{id}/inputs lists those that wait."
-            raise ApiError(404, "input_not_found", f"No input '{name}' waits in this session.", hint)
+            raise ApiError("input_not_found", f"No input '{name}' waits in this session.", hint)
 
     # History
 

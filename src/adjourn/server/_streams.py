@@ -192,7 +192,7 @@ def seen_by(request: Request) -> int:
     text = _last_id(request)
     if not re.fullmatch(PLACE, text):
         raise ApiError(
-            400, "invalid_event_id", f"{text[:50]!r} is not the id of an event.", "Send the last id that you received."
+            "invalid_event_id", f"{text[:50]!r} is not the id of an event.", "Send the last id that you received."
         )
     return int(text.partition("~")[0])
 
@@ -222,7 +222,6 @@ async def check_still_there(runner: Runner, ref: SessionRef, after: int) -> None
     if batches and batches[0].first > after + 1:
         found = await runner.status(ref.id, user_id=ref.user)
         raise ApiError(
-            410,
             "events_gone",
             f"The events after {after} were removed; the first that is left is {batches[0].first}.",
             "Begin again without Last-Event-ID, or go on from what is here.",

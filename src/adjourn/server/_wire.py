@@ -38,7 +38,7 @@ async def read(request: Request, kind: type[T], limit: int) -> T:
     if media != "application/json":
         # Pages of other origins can send forms and plain text without asking, but not this.
         raise ApiError(
-            415, "unsupported_media_type", f"The body is {media or 'of no stated type'}.", "Send application/json."
+            "unsupported_media_type", f"The body is {media or 'of no stated type'}.", "Send application/json."
         )
     body = await read_body(request, limit)
     _check_depth(body)
@@ -47,7 +47,7 @@ async def read(request: Request, kind: type[T], limit: int) -> T:
     except msgspec.ValidationError as error:
         raise _misfit("body", kind, error) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError(400, "invalid_json", f"The body cannot be read as JSON: {error}.", "Send JSON.") from None
+        raise ApiError("invalid_json", f"The body cannot be read as JSON: {error}.", "Send JSON.") from None
 
 
 def query(request: Request, kind: type[T]) -> T:
@@ -84,13 +84,13 @@ def only(request: Request, name: str) -> str | None:
     """
     found = request.headers.getlist(name)
     if len(found) > 1:
-        raise ApiError(400, "invalid_request", f"The header {name} comes {len(found)} times.", "Send it once.")
+        raise ApiError("invalid_request", f"The header {name} comes {len(found)} times.", "Send it once.")
     return found[0] if found else None
 
 
 def _misfit(what: str, kind: type[Any], error: msgspec.ValidationError | str) -> ApiError:
     fields = ", ".join(each.encode_name for each in msgspec.structs.fields(kind))
-    return ApiError(400, "invalid_request", f"The {what} does not fit: {error}.", f"Its fields are: {fields}.")
+    return ApiError("invalid_request", f"The {what} does not fit: {error}.", f"Its fields are: {fields}.")
 
 
 def _is_chunked(request: Request) -> bool:
@@ -112,7 +112,7 @@ def _check_depth(body: bytes) -> None:
         depth += 1 if byte in b"[{" else -1
         if depth > DEPTH:
             message = f"The body is nested more deeply than {DEPTH} levels."
-            raise ApiError(400, "too_deep", message, "Send data that is flatter.")
+            raise ApiError("too_deep", message, "Send data that is flatter.")
 
 
 WASTE = 8
@@ -145,14 +145,14 @@ async def _body(request: Request, limit: int) -> bytes:
             elif size > WASTE * limit:
                 break
     except ClientDisconnect:  # The server would log it as a failure of its own.
-        raise ApiError(400, "invalid_json", "The client left within the body.", "Send all of it.") from None
+        raise ApiError("invalid_json", "The client left within the body.", "Send all of it.") from None
     if size <= limit:
         return bytes(body)
     raise _too_large(limit)
 
 
 def _too_large(limit: int) -> ApiError:
-    return ApiError(413, "too_large", f"The body is larger than {limit} bytes.", "Send less at once.")
+    return ApiError("too_large", f"The body is larger than {limit} bytes.", "Send less at once.")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=repr)
