@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import msgspec
 
@@ -68,23 +68,81 @@ def message(said: Message) -> dict[str, Any]:
     return {"role": fields.pop("role"), "content": fields.pop("content", ""), **fields}
 
 
-def question(asked: Interrupt) -> dict[str, Any]:
-    """Return a question as data: each of its fields, but for what stands above it."""
-    return {name: _plain_field(getattr(asked, name)) for name in QUESTION_FIELDS}
+class Document(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Something of the library as other programs get it; what its fields say is what is sent, null included."""
+
+    @classmethod
+    def of(cls, found: object, /, **given: Any) -> Self:
+        """Return what is given, and the rest from the fields of an object that have the same names."""
+        rest = {name: _shown(getattr(found, name)) for name in cls.__struct_fields__ if name not in given}
+        return cls(**given, **rest)
 
 
-_FIELDS = [each for each in Interrupt.__struct_fields__ if each not in ("session_id", "is_root_cause", "parent")]
-QUESTION_FIELDS = ("session_id", *_FIELDS)
+def _shown(value: Any) -> Any:  # Any: a field
+    return value if isinstance(value, str | int | datetime | None) else plain(value)
 
 
-def _plain_field(value: Any) -> Any:  # Any: a field of an interrupt
-    match value:
-        case str() | int() | None:
-            return value
-        case datetime():
-            return value.isoformat()
-        case _:
-            return plain(value)
+class Question(Document, kw_only=True):
+    """A question for a person. `schema` is the JSON Schema of an answer; `token` names exactly what is shown here.
+
+    `requesters` asked for it, so another person must approve it; null if they may, too.
+    """
+
+    session_id: str
+    id: str
+    token: str
+    address: str
+    info: Any
+    reason: str
+    tags: list[str]
+    prompt: str | None
+    title: str | None
+    summary: str | None
+    description: str | None
+    priority: int
+    link: str | None
+    requested_by: str | None
+    node: str
+    key: str | None
+    schema: dict[str, Any] | None
+    choices: list[Any]
+    created: str | None
+    expires: str | None
+    removed_after: str | None
+    checkpoint_id: str | None
+    requesters: list[str] | None
+
+    @classmethod
+    def of(cls, found: object, /, **given: Any) -> Self:
+        """Return a question of the library as other programs get it."""
+        moments = {name: getattr(found, name) for name in ("created", "expires", "removed_after")}
+        return super().of(found, **given, **{name: each and each.isoformat() for name, each in moments.items()})
+
+
+def questions(asked: Iterable[Interrupt]) -> list[Question]:
+    """Return questions as other programs get them."""
+    return [Question.of(each) for each in asked]
+
+
+class TreeEntry(Document, kw_only=True):
+    """A checkpoint, with how many branchings lie before it."""
+
+    id: str
+    parent_id: str | None
+    source: str
+    step: int
+    next: list[str]
+    address: str
+    created: str
+    metadata: dict[str, Any]
+    depth: int
+    is_head: bool
+
+    @classmethod
+    def at(cls, depth: int, point: CheckpointRow, head: str) -> Self:
+        """Return a checkpoint of the store."""
+        is_head, created = point.id == head, _at(point.created)
+        return cls.of(point.header, id=point.id, parent_id=point.parent, created=created, depth=depth, is_head=is_head)
 
 
 def session(head: Head, questions: int) -> dict[str, Any]:
@@ -102,27 +160,6 @@ def session(head: Head, questions: int) -> dict[str, Any]:
         "updated": _at(head.updated),
         "removed_after": None if head.removed_after is None else _at(head.removed_after),
     }
-
-
-def checkpoint(point: CheckpointRow, *, head: str, depth: int = 0) -> dict[str, Any]:
-    """Return a checkpoint as data; `depth` counts the branchings before it."""
-    return {
-        "id": point.id,
-        "parent_id": point.parent,
-        "source": point.header.source,
-        "step": point.header.step,
-        "next": list(point.header.next),
-        "address": point.header.address,
-        "created": _at(point.created),
-        "metadata": point.header.metadata,
-        "depth": depth,
-        "is_head": point.id == head,
-    }
-
-
-def questions(asked: Iterable[Interrupt]) -> list[dict[str, Any]]:
-    """Return questions as data."""
-    return [question(each) for each in asked]
 
 
 def _at(seconds: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import asdict
 
-from adjourn._documents import checkpoint, plain, question, questions, session
+from adjourn._documents import Question, TreeEntry, plain, questions, session
 from adjourn._engine.record import APPROVALS
 from adjourn._owner import owner_name
 from adjourn._screen import Card, Screen
@@ -322,7 +322,7 @@ def tree(options: argparse.Namespace) -> int:
     """Print the tree."""
     tree = with_sessions(options, lambda sessions: sessions.tree(options.session))
     if options.json:
-        print_json([checkpoint(point, head=tree.head, depth=depth) for depth, point in tree])
+        print_json([TreeEntry.at(depth, point, tree.head) for depth, point in tree])
     else:
         print(visible(str(tree)))
     return 0
@@ -443,7 +443,7 @@ def _problem_rows(problems: Sequence[Problem]) -> Iterator[tuple[str, str]]:
 
 def _entry_document(entry: AuditEntry) -> dict[str, Any]:
     return {
-        **question(entry.interrupt),
+        **asdict(Question.of(entry.interrupt)),
         "how": entry.outcome,
         "answer": plain(entry.answer),
         "message": entry.message,

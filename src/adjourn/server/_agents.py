@@ -18,6 +18,7 @@ from adjourn.spec import Served
 from adjourn.stores import Head, MemoryStore, SessionRef, Store, open_store
 from adjourn.stores.kit import GetHead, HasInput
 
+from ._api import AgentEntry
 from ._callers import Caller
 from ._errors import ApiError
 from ._limits import CallerLimits, too_much
@@ -48,7 +49,6 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
             return
         may = "any whose name does not begin with '~'" if is_admin else ", ".join(allowed) or "none"
         raise ApiError(
-            422,
             "values_refused",
             f"Agent '{self.name}' does not let you set the session values {', '.join(map(repr, refused))}.",
             f"You may set {may}. The operator of the server lists them as `caller_values` of the agent.",
@@ -70,19 +70,11 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
         return by if caller.name is None and self.runner.options.get("self_approval", True) else caller.name
 
 
-def described(agent: ServedAgent) -> dict[str, Any]:
+def described(agent: ServedAgent) -> AgentEntry:
     """Return an agent as a client may choose it."""
     program, served = agent.runner.program, agent.served
-    return {
-        "name": agent.name,
-        "kind": program.kind,
-        "description": served.description or getattr(program, "description", ""),
-        "interrupts": served.interrupts,
-        "require_token": served.require_token,
-        "on_busy": served.on_busy,
-        "on_pending": served.on_pending,
-        "answer_pending": served.answer_pending,
-    }
+    said = served.description or getattr(program, "description", "")
+    return AgentEntry.of(served, name=agent.name, kind=program.kind, description=said)
 
 
 class Agents:
@@ -194,10 +186,10 @@ class Agents:
         if name is None and len(names) == 1:
             return self._by_name[names[0]]
         if name is None:
-            raise ApiError(400, "invalid_request", "The request names no agent.", _choose(names), agents=names)
+            raise ApiError("invalid_request", "The request names no agent.", _choose(names), agents=names)
         if name not in names:
             meant = did_you_mean(name, names)
-            raise ApiError(404, "agent_not_found", f"There is no agent '{name}'.{meant}", _choose(names), agents=names)
+            raise ApiError("agent_not_found", f"There is no agent '{name}'.{meant}", _choose(names), agents=names)
         return self._by_name[name]
 
     async def check_open_to(self, caller: Caller, session_id: str | None) -> None:

@@ -40,7 +40,7 @@ from ._agui_data import (
     usage,
 )
 from ._agui_events import Encoder
-from ._api import Resolved, RunInput
+from ._api import AgUiThread, Resolved, RunInput
 from ._callers import Caller, Callers
 from ._chat import read_answer
 from ._drafts import drafts_of
@@ -129,15 +129,14 @@ class AgUi:
             raise CheckpointNotFound(thread_id)
         found = await agent.runner.status(thread_id, user_id=caller.user_id)
         asked = found.interrupts if found.status == "waiting" else ()
-        data: Data = {
-            "threadId": thread_id,
-            "status": found.status,
-            "messages": conversation(await agent.runner.messages(thread_id, user_id=caller.user_id)),
-            "interrupts": [interrupt(each) for each in asked],
-        }
-        if (state := await _state(agent.runner, thread_id, caller)) is not None:
-            data["state"] = state
-        return respond(data, headers=session_header(thread_id))
+        thread = AgUiThread(
+            thread_id=thread_id,
+            status=found.status,
+            messages=conversation(await agent.runner.messages(thread_id, user_id=caller.user_id)),
+            interrupts=[interrupt(each) for each in asked],
+            state=await _state(agent.runner, thread_id, caller),
+        )
+        return respond(thread, headers=session_header(thread_id))
 
     # Beginning
 
@@ -154,7 +153,7 @@ class AgUi:
         wanted = said if given.other_input is None else given.other_input
         if wanted is None:
             told = "The run has neither a new message of the user nor answers. Add a message, or send `resume`."
-            raise ApiError(400, "nothing_to_do", told, "")
+            raise ApiError("nothing_to_do", told, "")
         return await self._begin_turn(turn, agent, wanted)
 
     async def _begin_turn(self, turn: _Turn, agent: ServedAgent, said: Message | Data) -> Run:
@@ -230,7 +229,7 @@ def _check_clear(given: Sequence[Resolved]) -> None:
     for each in given:
         if known.setdefault(each.interrupt_id, each) != each:
             told = f"`resume` has two different answers to '{each.interrupt_id}'. Send one."
-            raise ApiError(400, "invalid_request", told, "")
+            raise ApiError("invalid_request", told, "")
 
 
 class _Turn:
@@ -342,9 +341,9 @@ def _frame(event: Data) -> bytes:
 
 
 def _error(error: ApiError) -> Data:
-    return {"type": "RUN_ERROR", "message": error.message, "code": error.code}  # The hints name other routes.
+    return {"type": "RUN_ERROR", "message": error.told.message, "code": error.told.code}  # The hints name other routes.
 
 
 def _open(left: Sequence[str]) -> ApiError:
     told = f"These questions are open: {', '.join(left)}. Send `resume` that answers or cancels all of them."
-    return ApiError(409, "pending_interrupts", told, "")
+    return ApiError("pending_interrupts", told, "")

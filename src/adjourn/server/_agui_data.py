@@ -8,7 +8,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from adjourn._documents import plain, question
+from msgspec.structs import asdict
+
+from adjourn._documents import Question, plain
 from adjourn.errors import UsageError
 from adjourn.events import Interrupt
 from adjourn.messages import (
@@ -210,7 +212,7 @@ def interrupt(asked: Interrupt) -> Data:
         found["responseSchema"] = schema
     if asked.expires is not None:
         found["expiresAt"] = asked.expires.isoformat()
-    about = {name: value for name, value in question(asked).items() if value and name not in _TOLD}
+    about = {name: value for name, value in asdict(Question.of(asked)).items() if value and name not in _TOLD}
     found["metadata"] = {"adjourn": about}
     return found
 

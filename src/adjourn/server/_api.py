@@ -7,12 +7,14 @@ the name of its row, reads the structs that the row names, and sends them: a new
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from adjourn._documents import Document, Question, TreeEntry, message, plain, questions
 from adjourn.events import (
     BreakLoop,
     Cancelled,
@@ -31,8 +33,9 @@ from adjourn.events import (
     ToolResult,
     Transfer,
 )
-from adjourn.messages import Part, Role, ToolCall, Usage
-from adjourn.runner import Submission
+from adjourn.messages import Message, Part, Role, ToolCall, Usage
+from adjourn.runner import RunResult, Submission
+from adjourn.sessions import AuditEntry, Checkpoint, SessionStatus, SessionSummary
 from adjourn.stores.types import Status
 
 from ._drafts import Draft
@@ -233,17 +236,13 @@ class RunInput(msgspec.Struct, kw_only=True, rename="camel"):
 # Answers
 
 
-class _Answer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    pass
-
-
-class State(_Answer):
+class State(Document, kw_only=True):
     """Whether the server works."""
 
     status: Literal["ok", "ready"]
 
 
-class AgentEntry(_Answer):
+class AgentEntry(Document, kw_only=True):
     """An agent, and how it treats messages that come while it is busy or waits."""
 
     name: str
@@ -256,51 +255,20 @@ class AgentEntry(_Answer):
     answer_pending: bool
 
 
-class AgentList(_Answer):
+class AgentList(Document, kw_only=True):
     """The agents of the server."""
 
     agents: list[AgentEntry]
 
 
-class Question(_Answer):
-    """A question for a person. `schema` is the JSON Schema of an answer; `token` names exactly what is shown here.
-
-    `requesters` asked for it, so another person must approve it; null if they may, too.
-    """
-
-    session_id: str
-    id: str
-    token: str
-    key: str | None
-    address: str
-    reason: str
-    tags: list[str]
-    prompt: str | None
-    title: str | None
-    summary: str | None
-    description: str | None
-    priority: int
-    link: str | None
-    requested_by: str | None
-    node: str
-    info: Any
-    schema: dict[str, Any] | None
-    choices: list[Any]
-    created: datetime | None
-    expires: datetime | None
-    removed_after: datetime | None
-    requesters: list[str] | None
-    checkpoint_id: str | None
-
-
-class QuestionPage(_Answer):
+class QuestionPage(Document, kw_only=True):
     """Open questions, oldest first; `next` is the `after` of the next page, if there is one."""
 
     questions: list[Question]
     next: str | None
 
 
-class AuditedQuestion(Question):
+class AuditedQuestion(Question, kw_only=True):
     """A question and how it ended, or that it is open."""
 
     outcome: str
@@ -311,15 +279,28 @@ class AuditedQuestion(Question):
     inherited: bool
     again: bool
 
+    @classmethod
+    def of_entry(cls, entry: AuditEntry) -> Self:
+        return cls.of(
+            entry.interrupt,
+            outcome=entry.outcome or "open",
+            answer=plain(entry.answer),
+            message=entry.message,
+            by=entry.by,
+            at=entry.at,
+            inherited=entry.inherited,
+            again=entry.again,
+        )
 
-class Audit(_Answer):
+
+class Audit(Document, kw_only=True):
     """Every question of a session, with who answered it."""
 
     session_id: str
     entries: list[AuditedQuestion]
 
 
-class SessionEntry(_Answer):
+class SessionEntry(Document, kw_only=True):
     """A session; `inputs` wait for their turn, and `since` it has had its status.
 
     A store with a time to live removes it after `removed_after`, unless something happens in it before.
@@ -334,26 +315,34 @@ class SessionEntry(_Answer):
     since: datetime
     removed_after: datetime | None
 
+    @classmethod
+    def of_summary(cls, found: SessionSummary, **given: Any) -> Self:
+        return cls.of(found, agent=found.program.partition(":")[2], **given)
 
-class SessionView(SessionEntry):
+
+class SessionView(SessionEntry, kw_only=True):
     """A session with its open questions."""
 
     pending: list[Question]
 
+    @classmethod
+    def of_status(cls, found: SessionStatus) -> Self:
+        return cls.of_summary(found, pending=questions(found.interrupts))
 
-class SessionPage(_Answer):
+
+class SessionPage(Document, kw_only=True):
     """Sessions, most recently written first; `next` is the `after` of the next page, if there is one."""
 
     sessions: list[SessionView]
     next: str | None
 
 
-class Said(_Answer):
+class Said(Document, omit_defaults=True, kw_only=True):
     """A message of a conversation: text, or parts if there is more than text."""
 
     role: Role
     content: str | list[Part]
-    tool_calls: list[ToolCall] = []
+    tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
     usage: Usage | None = None
@@ -365,15 +354,19 @@ class Said(_Answer):
     raw_finish_reason: str | None = None
     extra: dict[str, Any] | None = None
 
+    @classmethod
+    def of_message(cls, said: Message) -> Self:
+        return cls(**{name: plain(value) for name, value in message(said).items()})
 
-class Conversation(_Answer):
+
+class Conversation(Document, kw_only=True):
     """The messages of a session."""
 
     session_id: str
     messages: list[Said]
 
 
-class TurnResult(_Answer):
+class TurnResult(Document, kw_only=True):
     """How a turn ended, or that it waits for answers."""
 
     session_id: str
@@ -383,15 +376,19 @@ class TurnResult(_Answer):
     usage: Usage
     interrupts: list[Question]
 
+    @classmethod
+    def of_result(cls, found: RunResult) -> Self:
+        return cls.of(found, usage=found.usage, interrupts=questions(found.interrupts))
 
-class Failure(_Answer):
+
+class Failure(Document, kw_only=True):
     """Why a turn failed."""
 
     code: str
     message: str
 
 
-class FailedTurn(_Answer):
+class FailedTurn(Document, kw_only=True):
     """A turn that failed; it can be recovered."""
 
     session_id: str
@@ -399,14 +396,14 @@ class FailedTurn(_Answer):
     error: Failure
 
 
-class CancelAsked(_Answer):
+class CancelAsked(Document, kw_only=True):
     """Whether there was anything to cancel."""
 
     session_id: str
     cancelled: bool
 
 
-class WaitingInput(_Answer):
+class WaitingInput(Document, kw_only=True):
     """An input that waits for its turn."""
 
     id: str
@@ -415,14 +412,14 @@ class WaitingInput(_Answer):
     submitted: datetime
 
 
-class InputList(_Answer):
+class InputList(Document, kw_only=True):
     """The inputs that wait for their turn."""
 
     session_id: str
     inputs: list[WaitingInput]
 
 
-class CheckpointEntry(_Answer):
+class CheckpointEntry(Document, kw_only=True):
     """A checkpoint without its state."""
 
     id: str
@@ -435,14 +432,18 @@ class CheckpointEntry(_Answer):
     metadata: dict[str, Any]
     pending: list[Question]
 
+    @classmethod
+    def of_point(cls, found: Checkpoint, **given: Any) -> Self:
+        return cls.of(found, pending=questions(found.interrupts), **given)
 
-class CheckpointView(CheckpointEntry):
+
+class CheckpointView(CheckpointEntry, kw_only=True):
     """A checkpoint with its state."""
 
     state: Any
 
 
-class CheckpointPage(_Answer):
+class CheckpointPage(Document, kw_only=True):
     """Checkpoints, most recent first; `next` is the `before` of the next page, if there may be one."""
 
     session_id: str
@@ -450,22 +451,7 @@ class CheckpointPage(_Answer):
     next: str | None
 
 
-class TreeEntry(_Answer):
-    """A checkpoint, with how many branchings lie before it."""
-
-    id: str
-    parent_id: str | None
-    source: str
-    step: int
-    next: list[str]
-    address: str
-    created: datetime
-    metadata: dict[str, Any]
-    depth: int
-    is_head: bool
-
-
-class CheckpointTree(_Answer):
+class CheckpointTree(Document, kw_only=True):
     """All checkpoints of a session."""
 
     session_id: str
@@ -473,14 +459,14 @@ class CheckpointTree(_Answer):
     checkpoints: list[TreeEntry]
 
 
-class StateView(_Answer):
+class StateView(Document, kw_only=True):
     """The state of a session."""
 
     session_id: str
     state: Any
 
 
-class Difference(_Answer):
+class Difference(Document, kw_only=True):
     """What differs between two checkpoints."""
 
     session_id: str
@@ -489,21 +475,45 @@ class Difference(_Answer):
     changed: dict[str, Any]
 
 
-class Forked(_Answer):
+class Forked(Document, kw_only=True):
     """The new session."""
 
     session_id: str
 
 
-class Refusal(msgspec.Struct, kw_only=True):
-    """Why a request is refused, and what to do; some have facts besides, such as the ids of open questions."""
+class Refusal(Document, kw_only=True):
+    """Why a request is refused, and what to do; some have facts besides, such as the ids of `open` questions."""
 
     code: str
     message: str
     hint: str
+    session_id: str | UnsetType = UNSET
+    interrupt_id: str | UnsetType = UNSET
+    checkpoint_id: str | UnsetType = UNSET
+    input_id: str | UnsetType = UNSET
+    head: str | UnsetType = UNSET
+    token: str | UnsetType = UNSET
+    open: Sequence[str] | UnsetType = UNSET
+    live: bool | UnsetType = UNSET
+    by: str | UnsetType = UNSET
+    at: float | UnsetType = UNSET
+    seq: int | UnsetType = UNSET
+    problems: Sequence[str] | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    owner: str | UnsetType = UNSET
+    refused: Sequence[str] | UnsetType = UNSET
+    allowed: Sequence[str] | UnsetType = UNSET
+    inputs: int | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    approvals: Sequence[str] | UnsetType = UNSET
+    asked_at: str | UnsetType = UNSET
+    pending: Sequence[str | Question] | UnsetType = UNSET
+    agents: Sequence[str] | UnsetType = UNSET
+    limit: str | UnsetType = UNSET
+    interrupts: Sequence[Question] | UnsetType = UNSET
 
 
-class Refused(_Answer):
+class Refused(Document, kw_only=True):
     """The body of every refusal."""
 
     error: Refusal
@@ -512,31 +522,30 @@ class Refused(_Answer):
 # The frames of streams
 
 
-class MessageSaid(msgspec.Struct, kw_only=True, tag_field="type", tag="message", forbid_unknown_fields=True):
-    """A whole message joined the conversation."""
-
+class _Frame(Document, omit_defaults=True, tag_field="type", kw_only=True):
     agent: str = ""
     path: tuple[str, ...] = ()
     address: str = ""
     seq: int | None = None
+
+
+class MessageSaid(_Frame, kw_only=True, tag="message"):
+    """A whole message joined the conversation."""
+
     message: Said
 
 
-class Paused(msgspec.Struct, kw_only=True, tag_field="type", tag="interrupt", forbid_unknown_fields=True):
+class Paused(_Frame, kw_only=True, tag="interrupt"):
     """The run paused with questions; the last event of its run. `reason` and `prompt` are those of the first."""
 
-    agent: str = ""
-    path: tuple[str, ...] = ()
-    address: str = ""
-    seq: int | None = None
     checkpoint_id: str
+    reason: str | UnsetType = UNSET
+    prompt: str | None | UnsetType = UNSET
     session_id: str
-    reason: str | None = None
-    prompt: str | None = None
     interrupts: list[Question]
 
 
-class CaughtUp(msgspec.Struct, kw_only=True, tag_field="type", tag="caught_up", forbid_unknown_fields=True):
+class CaughtUp(Document, tag_field="type", tag="caught_up", kw_only=True):
     """What was stored has been sent; what follows happens now."""
 
     seq: int
@@ -544,22 +553,22 @@ class CaughtUp(msgspec.Struct, kw_only=True, tag_field="type", tag="caught_up", 
     pending: list[Question]
 
 
-class Closing(msgspec.Struct, kw_only=True, tag_field="type", tag="closing", forbid_unknown_fields=True):
+class Closing(Document, tag_field="type", tag="closing", kw_only=True):
     """The stream ends before its run does: come back to read on."""
 
 
-class Asked(Question, tag_field="type", tag="question"):
+class Asked(Question, tag_field="type", tag="question", kw_only=True):
     """A question is open."""
 
 
-class Closed(msgspec.Struct, kw_only=True, tag_field="type", tag="closed", forbid_unknown_fields=True):
+class Closed(Document, tag_field="type", tag="closed", kw_only=True):
     """A question is not open any more."""
 
     session_id: str
     id: str
 
 
-class Ended(msgspec.Struct, kw_only=True, tag_field="type", tag="ended", forbid_unknown_fields=True):
+class Ended(Document, tag_field="type", tag="ended", kw_only=True):
     """A turn of a session has ended."""
 
     session_id: str
@@ -569,13 +578,13 @@ class Ended(msgspec.Struct, kw_only=True, tag_field="type", tag="ended", forbid_
     program: str
 
 
-class AllShown(msgspec.Struct, kw_only=True, tag_field="type", tag="caught_up", forbid_unknown_fields=True):
+class AllShown(Document, tag_field="type", tag="caught_up", kw_only=True):
     """All questions that are open have been sent; `count` says how many. What follows happens now."""
 
     count: int
 
 
-class AgUiThread(msgspec.Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class AgUiThread(Document, omit_defaults=True, kw_only=True, rename="camel"):
     """A thread of AG-UI: its messages and interrupts are as that protocol has them."""
 
     thread_id: str
@@ -648,10 +657,17 @@ class Row(msgspec.Struct, frozen=True):
     status: int = 200
     body: type[msgspec.Struct] | None = None
     query: type[msgspec.Struct] | None = None
-    answer: Any = None  # Any: a type, or several
+    answer: type | tuple[type, ...] | None = None
     frames: Any = None  # Any: a type
     text: str | None = None
     refusals: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> tuple[type, ...]:
+        """Everything that it may answer with, apart from frames."""
+        if self.answer is None:
+            return ()
+        return self.answer if isinstance(self.answer, tuple) else (self.answer,)
 
     @property
     def template(self) -> str:

@@ -28,7 +28,7 @@ from adjourn.webhooks import Webhook, Webhooks
 
 from ._agents import Agents, described
 from ._agui import AgUi
-from ._api import ROWS, Row
+from ._api import ROWS, AgentList, Row, State
 from ._backlog import Backlog
 from ._callers import Callers
 from ._chat import Chats
@@ -157,7 +157,7 @@ class App:
             AgUi(self.agents, self._runs, self._streams, self._callers, media, usage, max_body=max_body),
         )
         self._draining: asyncio.Task[None] | None = None
-        self.routes: list[BaseRoute] = [self._route(row, _handler(row.name, places)) for row in ROWS]
+        self.routes: list[BaseRoute] = [self._route(row, _handler(row, places)) for row in ROWS]
         starlette = Starlette(routes=self.routes, exception_handlers=HANDLERS, lifespan=self._lifespan)
         self.fence: Fence = Fence(starlette, hosts=hosts, origins=origins, upload=limits.upload)
         self._measured = self._metrics.measured(self.fence, self.routes)
@@ -253,11 +253,11 @@ class _OfServer:
         self._guard = guard
         self._backlog = Backlog(agents.store, agents.app_name)
 
-    async def health(self, _: Request) -> Response:
+    async def health(self, _: Request) -> State:
         """Say that the process works."""
-        return respond({"status": "ok"})
+        return State(status="ok")
 
-    async def readiness(self, _: Request) -> Response:
+    async def readiness(self, _: Request) -> State:
         """Say whether requests should be sent here."""
         self._runs.check_open()
         try:
@@ -265,8 +265,8 @@ class _OfServer:
                 await self._agents.store.read(GetHead(SessionRef("-", self._agents.app_name, None)))
         except TimeoutError:
             message = f"The store has not answered within {ASKING:g} s."
-            raise ApiError(503, "store_unavailable", message, "Try again soon.") from None
-        return respond({"status": "ready"})
+            raise ApiError("store_unavailable", message, "Try again soon.") from None
+        return State(status="ready")
 
     async def metrics(self, _: Request) -> Response:
         """Count what the server does."""
@@ -277,16 +277,29 @@ class _OfServer:
         """Describe the API."""
         return respond(document(ROWS, self._guard.is_open if self._guard.is_closed else None))
 
-    async def list_agents(self, request: Request) -> Response:
+    async def list_agents(self, request: Request) -> AgentList:
         """List the agents."""
         caller = self._callers.of(request)
-        return respond({"agents": [described(agent) for agent in self._agents if caller.may_use(agent.name)]})
+        return AgentList(agents=[described(agent) for agent in self._agents if caller.may_use(agent.name)])
 
 
-def _handler(name: str, places: Iterable[object]) -> Endpoint:
-    """Return what handles the requests to a route: the method of one of these objects that has its name."""
-    (found,) = (handler for each in places if (handler := getattr(each, name, None)) is not None)
-    return found
+def _handler(row: Row, places: Iterable[object]) -> Endpoint:
+    """Return what handles the requests to a route: the method of one of these objects that has its name.
+
+    Most return the struct that the row names, or None where it names none; those that add headers, a response.
+    """
+    (handle,) = (found for each in places if (found := getattr(each, row.name, None)) is not None)
+
+    async def handler(request: Request) -> Response:
+        answer = await handle(request)
+        if isinstance(answer, Response):
+            return answer
+        if answer is None:
+            return Response(status_code=row.status)
+        assert type(answer) in row.answers  # What is documented is what is sent.
+        return respond(answer, row.status)
+
+    return handler
 
 
 def _webhooks(given: Webhooks | Iterable[Webhook] | None, public_url: str | None) -> Webhooks | None:

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from adjourn._documents import question, questions
+from adjourn._documents import questions
 from adjourn._schemas.answers import as_meant
 from adjourn.errors import (
     AdjournError,
@@ -27,14 +27,14 @@ from adjourn.stores import Head, SessionRef
 from adjourn.stores.kit import GetHead, HasInput
 
 from ._agents import Agents, ServedAgent
-from ._api import Answering, Chat, Following, OnBusy, Recover, Resume
+from ._api import Answering, Chat, FailedTurn, Failure, Following, OnBusy, Recover, Resume, TurnResult
 from ._callers import Caller, Callers
 from ._errors import ApiError, api_error
 from ._idempotency import Key, key_of
 from ._media import MediaHosts
 from ._runs import Runs
 from ._streams import Streams, check_still_there, seen_by, session_header
-from ._wire import failure_text, named, query, read, respond, result
+from ._wire import failure_text, named, query, read, respond
 
 
 class Chats:
@@ -188,7 +188,7 @@ class Chats:
             answer = read_answer(given.message, asked[0])
             return await self._answer(agent, pending.session_id, {question: answer}, caller, key)
         refusal = api_error(pending)
-        refusal.facts["interrupts"] = questions(asked)
+        refusal.told.interrupts = questions(asked)
         raise refusal
 
     async def _answer(
@@ -246,7 +246,7 @@ class Chats:
             return self._streams.of(run.watch(), runner, run.session_id, caller.user_id, is_turn=True)
         return respond(await self._whole(run), headers=session_header(run.session_id))
 
-    async def _whole(self, run: Run) -> dict[str, Any]:
+    async def _whole(self, run: Run) -> TurnResult | FailedTurn:
         """Wait for the end of a turn, and return its result.
 
         Raises:
@@ -262,17 +262,16 @@ class Chats:
         except Exception as error:  # noqa: BLE001  # protects the client: whatever the agent's code raised, its session failed
             kind = type(error).__name__
             shown = api_error(error) if isinstance(error, AdjournError) else None
-            code, message = ("run_failed", "") if shown is None else (shown.code, shown.message)
-            failed = {"code": code, "message": failure_text(kind, message)}
-            return {"session_id": run.session_id, "status": "failed", "error": failed}
+            code, message = ("run_failed", "") if shown is None else (shown.told.code, shown.told.message)
+            failure = Failure(code=code, message=failure_text(kind, message))
+            return FailedTurn(session_id=run.session_id, status="failed", error=failure)
         if found is None or run.is_handed_over:
             raise _goes_on(run)
-        return result(found)
+        return TurnResult.of_result(found)
 
 
 def _goes_on(run: Run) -> ApiError:
     refusal = ApiError(
-        503,
         "handed_over",
         "This server stops, or was too slow, and another one goes on with the turn.",
         "Read it with GET /api/v1/sessions/{id}/events. Under an Idempotency-Key, you can also send the request again.",
@@ -311,7 +310,6 @@ async def answers_of(
         return given.answers
     if given.answer is UNSET or given.answers is not UNSET:
         raise ApiError(
-            400,
             "invalid_request",
             "The body has neither or both of `answer` and `answers`, or no answer in it.",
             'Send "answer" for the only open question, or "answers": {"<id>": ...}.',
@@ -325,13 +323,12 @@ async def answers_of(
     if not asked:
         raise await _not_open(sessions, session_id, caller)
     raise ApiError(
-        422,
         "unknown_interrupt",
         f"Session '{session_id}' has {len(asked)} open questions, so `answer` does not say which one it is for.",
         'Send "answers": {"<id>": ...}, with one or several of them.',
         session_id=session_id,
         open=[each.id for each in asked],
-        interrupts=[question(each) for each in asked],
+        interrupts=questions(asked),
     )
 
 

@@ -10,7 +10,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ._errors import ApiError, error_body
-from ._wire import encode
 
 try:
     import resource
@@ -166,7 +165,7 @@ class Connection(HttpToolsProtocol):
         self.server_state.end(self)
         if len(self.pipeline) > PIPELINED:
             message = "Too many requests wait on this connection."
-            self._refuse(ApiError(429, "too_many_requests", message, "Read the answers first."))
+            self._refuse(ApiError("too_many_requests", message, "Read the answers first."))
             raise _Refused
 
     def on_body(self, body: bytes) -> None:
@@ -188,12 +187,12 @@ class Connection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP, unless it was refused for something else."""
         if not self.transport.is_closing():
-            self._refuse(ApiError(400, "invalid_request", msg, "Send HTTP/1.1."))
+            self._refuse(ApiError("invalid_request", msg, "Send HTTP/1.1."))
 
     def give_up(self) -> None:
         """Close a connection that has not brought a request."""
         if self._is_in_head and not self.transport.is_closing():
-            self._refuse(ApiError(408, "too_slow", "The headers did not arrive in time.", "Send it again."))
+            self._refuse(ApiError("too_slow", "The headers did not arrive in time.", "Send it again."))
         else:
             self.transport.close()
 
@@ -212,14 +211,14 @@ class Connection(HttpToolsProtocol):
         cycle = self.cycle
         is_open = cycle is not None and not cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]  # None at first
         if not is_open or not (self._is_in_head or cycle.response_started or self.pipeline):
-            body = encode(error_body(refusal))
+            body = error_body(refusal)
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)
             self.transport.write(b"%s%s\r\n%s" % (STATUS_LINE[refusal.status], head, body))
         self.transport.close()
 
 
 def _too_large() -> ApiError:
-    return ApiError(431, "headers_too_large", "The headers or trailers are too large.", "Send fewer or shorter ones.")
+    return ApiError("headers_too_large", "The headers or trailers are too large.", "Send fewer or shorter ones.")
 
 
 class _Refused(Exception):

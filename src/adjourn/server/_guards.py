@@ -117,10 +117,9 @@ class Guard:
         except UsageError as error:  # The operator's mistake, which is nothing for a client to read.
             log.error("nobody is let in: %s", visible_line(str(error)))
             message = "Callers cannot be told apart at the moment."
-            raise ApiError(503, "unavailable", message, "Try again soon.") from None
+            raise ApiError("unavailable", message, "Try again soon.") from None
         if found is None:
             refusal = ApiError(
-                401,
                 "unauthenticated",
                 "The request has no token that is known here.",
                 "Send `Authorization: Bearer adj_...`; `adjourn token create` makes a token.",
@@ -167,7 +166,6 @@ def admitted(caller: Caller, access: Access) -> Caller:
     if access is Access.ADMIN and caller.has("admin"):
         return msgspec.structs.replace(caller, is_wide=True)
     raise ApiError(
-        403,
         "forbidden",
         "Your roles do not let you do this.",
         f"It is for {access.value}. `adjourn token create --role ROLE` makes a token with another role.",
@@ -245,7 +243,6 @@ class Fence:
         hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
             raise ApiError(
-                421,
                 "unknown_host",
                 "This server is not known under the name in the Host header.",
                 "Use its address, or name it with `adjourn serve --allow-host NAME`, or App(hosts=[...]).",
@@ -267,7 +264,6 @@ class Fence:
 
 def _foreign() -> ApiError:
     return ApiError(
-        403,
         "foreign_origin",
         "Pages of this origin may not use the server.",
         "Allow it with `adjourn serve --allow-origin ORIGIN`, or App(origins=[...]).",

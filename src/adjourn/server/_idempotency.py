@@ -133,7 +133,7 @@ class Idempotency:
                 return await handle(request)
             if not (key.isascii() and key.isprintable() and 0 < len(key) <= 255):
                 message = "The Idempotency-Key is not 1 to 255 printable ASCII characters."
-                raise ApiError(400, "invalid_request", message, "Send another one, such as a UUID.")
+                raise ApiError("invalid_request", message, "Send another one, such as a UUID.")
             return await self._handle(request, handle, key, joins=row.once == "joins")
 
         return handle_once
@@ -211,7 +211,6 @@ class Idempotency:
         asked = msgspec.json.decode(kept[_REQUEST], type=_Asked)
         if asked.digest != digest:
             raise ApiError(
-                422,
                 "idempotency_key_reused",
                 "This Idempotency-Key was used for another request.",
                 "Send each request under a key of its own, and only the same one again.",
@@ -263,7 +262,6 @@ def _given(response: Response) -> _Given:
 
 def _in_progress() -> ApiError:
     return ApiError(
-        409,
         "request_in_progress",
         "A request with this Idempotency-Key is being handled.",
         "Send it again when that has ended.",

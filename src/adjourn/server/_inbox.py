@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from adjourn._documents import question, questions
+from adjourn._documents import questions
 from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import AdjournError, text_of
@@ -18,11 +16,11 @@ from adjourn.sessions import InboxFilter, Notice, QuestionAsked, SessionEnded, S
 from adjourn.sessions._watch import QuestionClosed, batches
 
 from ._agents import Agents, agent_name
-from ._api import Heard, Wanted
+from ._api import AllShown, Asked, Closed, Ended, Heard, QuestionPage, Wanted
 from ._callers import Caller, Callers
 from ._sse import closing, frame, opening
 from ._streams import Streams
-from ._wire import encode, query, respond
+from ._wire import encode, query
 
 log = logger("adjourn.server")
 
@@ -36,7 +34,7 @@ class Inbox:
         self._streams = streams
         self._callers = callers
 
-    async def list_questions(self, request: Request) -> Response:
+    async def list_questions(self, request: Request) -> QuestionPage:
         """List open questions, oldest first."""
         caller, wanted = self._callers.of(request), query(request, Wanted)
         found = await self._sessions.pending(
@@ -47,7 +45,7 @@ class Inbox:
             programs=self._agents.programs(caller),
             **InboxFilter(**{name: getattr(wanted, name) for name in InboxFilter.__annotations__}),
         )
-        return respond({"questions": questions(found), "next": found.next})
+        return QuestionPage(questions=questions(found), next=found.next)
 
     async def read_inbox(self, request: Request) -> Response:
         """Report questions over all sessions, in one stream: those that are open, then what happens."""
@@ -67,7 +65,7 @@ class Inbox:
                             yield frame(encode(data))
                     if not has_caught_up:
                         has_caught_up = True
-                        yield frame(encode({"type": "caught_up", "count": shown.count}), event="live")
+                        yield frame(encode(AllShown(count=shown.count)), event="live")
         except AdjournError as error:
             log.warning("the stream of the inbox ended early: %s", visible_line(text_of(error)))
             yield closing()
@@ -93,18 +91,18 @@ class _Shown:
     def count(self) -> int:
         return len(self._open)
 
-    def told(self, notice: Notice | QuestionClosed) -> dict[str, Any] | None:
+    def told(self, notice: Notice | QuestionClosed) -> Asked | Closed | Ended | None:
         """Return what a client is told; None if it is about a question that it did not want."""
         match notice:
             case QuestionAsked(interrupt=asked):
                 if not self._wanted.selects(asked):
                     return None
                 self._open.add((asked.session_id, asked.id))
-                return {"type": "question", **question(asked)}
+                return Asked.of(asked)
             case QuestionClosed(session_id=session_id, id=id):
                 if (session_id, id) not in self._open:
                     return None
                 self._open.discard((session_id, id))
-                return {"type": "closed", "session_id": session_id, "id": id}
+                return Closed.of(notice)
             case _:
-                return {"type": "ended", **msgspec.structs.asdict(notice)}
+                return Ended.of(notice)

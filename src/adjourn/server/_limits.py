@@ -180,7 +180,7 @@ class _Held(Response):
 
 def too_much(name: str, limit: int, what: str, hint: str, wait: int) -> ApiError:
     """Return the refusal of what is beyond a limit, with headers that name it."""
-    refusal = ApiError(429, "too_many_requests", f"{limit} {what}, which is as many as there may be.", hint, limit=name)
+    refusal = ApiError("too_many_requests", f"{limit} {what}, which is as many as there may be.", hint, limit=name)
     refusal.headers = {"retry-after": str(wait), **_headers(name, limit, 0, wait)}
     return refusal
 
@@ -205,7 +205,7 @@ def hurried(receive: Receive, seconds: float) -> Receive:
             async with asyncio.timeout_at(ends):
                 message = await receive()
         except TimeoutError:
-            refusal = ApiError(408, "too_slow", f"The body did not arrive within {seconds:g} s.", "Send it again.")
+            refusal = ApiError("too_slow", f"The body did not arrive within {seconds:g} s.", "Send it again.")
             refusal.headers = {"connection": "close"}
             raise refusal from None
         is_whole = not message.get("more_body", False)

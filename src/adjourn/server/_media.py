@@ -81,7 +81,6 @@ def _is_private(data: Mapping[str, Any]) -> bool:
 
 def _refusal(what: str) -> ApiError:
     return ApiError(
-        422,
         "media_not_allowed",
         f"A model's server would fetch {what}, which is not allowed here.",
         "Send the data itself. The operator can allow hosts, whose URLs have to be https, with `adjourn serve "

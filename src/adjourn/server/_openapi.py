@@ -9,42 +9,10 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from ._api import MayBeLeftOut, Refused, Row, SessionFrame
-from ._errors import library_codes
+from ._errors import CODES
 from ._place import PLACE
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON data
-
-CODES: dict[str, int] = {
-    **library_codes(),
-    "agent_not_found": 404,
-    "draining": 503,
-    "events_gone": 410,
-    "forbidden": 403,
-    "foreign_origin": 403,
-    "handed_over": 503,
-    "headers_too_large": 431,
-    "idempotency_key_reused": 422,
-    "input_not_found": 404,
-    "internal_error": 500,
-    "invalid_event_id": 400,
-    "invalid_json": 400,
-    "invalid_request": 400,
-    "media_not_allowed": 422,
-    "method_not_allowed": 405,
-    "not_found": 404,
-    "nothing_to_do": 400,
-    "request_in_progress": 409,
-    "too_deep": 400,
-    "too_large": 413,
-    "too_many_requests": 429,
-    "too_slow": 408,
-    "unauthenticated": 401,
-    "unavailable": 503,
-    "unknown_host": 421,
-    "unsupported_media_type": 415,
-    "values_refused": 422,
-}
-"""The status of every code that a refusal may have."""
 
 _ANYWHERE = (
     "internal_error",
@@ -99,19 +67,13 @@ class _Schemas:
     def __init__(self, rows: Iterable[Row]) -> None:
         types: list[Any] = [Refused, str]
         for each in rows:
-            types += [kind for kind in (each.body, *_each(each.answer), each.frames) if kind is not None]
+            types += [kind for kind in (each.body, *each.answers, each.frames) if kind is not None]
         found, self.components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
         self._by_type = list(zip(types, found, strict=True))
 
     def of(self, kind: Any) -> Json:  # Any: a type
-        """Return the schema of a type, or of any of several."""
-        if isinstance(kind, tuple):
-            return {"anyOf": [self.of(each) for each in _each(kind)]}
+        """Return the schema of a type."""
         return next(schema for each, schema in self._by_type if each is kind)
-
-
-def _each(kinds: Any) -> tuple[Any, ...]:  # Any: a type, or several
-    return cast("tuple[Any, ...]", kinds) if isinstance(kinds, tuple) else (kinds,)
 
 
 def _operation(row: Row, schemas: _Schemas) -> Json:
@@ -136,8 +98,8 @@ def _operation(row: Row, schemas: _Schemas) -> Json:
 
 def _success(row: Row, schemas: _Schemas) -> Json:
     content: Json = {}
-    if row.answer is not None:
-        content["application/json"] = {"schema": schemas.of(row.answer)}
+    if found := [schemas.of(each) for each in row.answers]:
+        content["application/json"] = {"schema": found[0] if len(found) == 1 else {"anyOf": found}}
     if row.frames is not None:
         content["text/event-stream"] = {"itemSchema": _frame(schemas.of(row.frames))}
     if row.text is not None:

@@ -76,7 +76,7 @@ class Runs:
     def check_open(self) -> None:
         """Refuse to begin anything while the process is about to end."""
         if self.is_draining:
-            raise ApiError(503, "draining", "This server is about to stop.", "Try again; another one will answer.")
+            raise ApiError("draining", "This server is about to stop.", "Try again; another one will answer.")
 
     async def start(self, run: Run, caller: Caller) -> Run:
         """Start a run of a caller's; what is refused is raised here, before anything is sent."""

@@ -3,18 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
 
-from adjourn._documents import checkpoint as checkpoint_row
-from adjourn._documents import plain, question, questions
+from adjourn._documents import TreeEntry, plain
 from adjourn.errors import UnknownInterrupt
-from adjourn.sessions import AuditEntry, Checkpoint, Page, Sessions, SessionStatus
+from adjourn.runner import Submission
+from adjourn.sessions import Page, Sessions, SessionStatus
 
 from ._agents import Agents, agent_name
-from ._api import LONGEST, PAGE, Access, Answering, At, Between, Cancel, Edit, Fork, History, Listing, Submit
+from ._api import (
+    LONGEST,
+    PAGE,
+    Access,
+    Answering,
+    At,
+    Audit,
+    AuditedQuestion,
+    Between,
+    Cancel,
+    CancelAsked,
+    CheckpointEntry,
+    CheckpointPage,
+    CheckpointTree,
+    CheckpointView,
+    Conversation,
+    Difference,
+    Edit,
+    Fork,
+    Forked,
+    History,
+    InputList,
+    Listing,
+    Said,
+    SessionEntry,
+    SessionPage,
+    SessionView,
+    StateView,
+    Submit,
+    WaitingInput,
+)
 from ._callers import Caller, Callers
 from ._chat import answers_of
 from ._errors import ApiError
@@ -22,7 +51,7 @@ from ._guards import admitted
 from ._idempotency import key_of
 from ._media import MediaHosts
 from ._runs import Runs
-from ._wire import named, query, read, respond, status, summary
+from ._wire import named, query, read
 
 T = TypeVar("T")
 
@@ -80,7 +109,7 @@ class SessionRoutes:
 
     # Looking
 
-    async def list_sessions(self, request: Request) -> Response:
+    async def list_sessions(self, request: Request) -> SessionPage:
         """List sessions, most recently written first."""
         caller, wanted = self._callers.of(request), query(request, Listing)
 
@@ -91,40 +120,40 @@ class SessionRoutes:
             return caller.may_use(agent_name(each.program))
 
         found = await seen_page(caller, fetch, may_see, wanted.after, wanted.limit)
-        return respond({"sessions": [status(each) for each in found], "next": found.next})
+        return SessionPage(sessions=[SessionView.of_status(each) for each in found], next=found.next)
 
-    async def show_session(self, request: Request) -> Response:
+    async def show_session(self, request: Request) -> SessionView:
         """Show one session with its open questions."""
         caller, session_id = self._asked(request)
-        return respond(status(await self._sessions.status(session_id, user_id=caller.user_id)))
+        return SessionView.of_status(await self._sessions.status(session_id, user_id=caller.user_id))
 
-    async def list_messages(self, request: Request) -> Response:
+    async def list_messages(self, request: Request) -> Conversation:
         """List the conversation."""
         caller, session_id = self._asked(request)
         runner = await self._agents.reader_of(session_id, caller)
         found = await runner.messages(session_id, user_id=caller.user_id)
-        return respond({"session_id": session_id, "messages": [plain(each) for each in found]})
+        return Conversation(session_id=session_id, messages=[Said.of_message(each) for each in found])
 
-    async def list_audit(self, request: Request) -> Response:
+    async def list_audit(self, request: Request) -> Audit:
         """List every question with who answered it."""
         caller, session_id = self._asked(request)
         found = await self._sessions.audit(session_id, user_id=caller.user_id)
-        return respond({"session_id": session_id, "entries": [_entry(each) for each in found]})
+        return Audit(session_id=session_id, entries=[AuditedQuestion.of_entry(each) for each in found])
 
-    async def show_question(self, request: Request) -> Response:
+    async def show_question(self, request: Request) -> AuditedQuestion:
         """Show one question, by its id or token: open, or how it ended."""
         caller, session_id = self._asked(request)
         name = named(request, "question")
         entries = await self._sessions.audit(session_id, user_id=caller.user_id)
         for entry in reversed(entries):
             if name in (entry.interrupt.id, entry.interrupt.token):
-                return respond(_entry(entry))
+                return AuditedQuestion.of_entry(entry)
         found = await self._sessions.pending(session_id, user_id=caller.user_id)
         raise UnknownInterrupt(session_id, name, [each.id for each in found])
 
     # Answering, without waiting for what follows
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> SessionEntry:
         """Record answers; whoever has room goes on."""
         caller, session_id = self._asked(request)
         given = await read(request, Answering, self._max_body)
@@ -141,42 +170,37 @@ class SessionRoutes:
                 id=key and key.name,
                 user_id=caller.user_id,
             )
-        return respond(summary(found), 202)
+        return SessionEntry.of_summary(found)
 
-    async def cancel(self, request: Request) -> Response:
+    async def cancel(self, request: Request) -> CancelAsked:
         """Stop the run of a session, wherever it runs."""
         caller, session_id = self._asked(request)
         given = await read(request, Cancel, self._max_body)
         runner = await self._agents.reader_of(session_id, caller)
         was_stopped = await runner.cancel(session_id, given.mode, user_id=caller.user_id)
-        return respond({"session_id": session_id, "cancelled": was_stopped}, 202)
+        return CancelAsked(session_id=session_id, cancelled=was_stopped)
 
-    async def delete_session(self, request: Request) -> Response:
+    async def delete_session(self, request: Request) -> None:
         """Remove a session."""
         caller, session_id = self._asked(request)
         runner = await self._agents.reader_of(session_id, caller)
         await runner.delete(session_id, user_id=caller.user_id)
-        return Response(status_code=204)
 
     # The queue
 
-    async def list_inputs(self, request: Request) -> Response:
+    async def list_inputs(self, request: Request) -> InputList:
         """List the inputs that wait for their turn."""
         caller, session_id = self._asked(request)
         found = await self._sessions.inputs(session_id, user_id=caller.user_id)
-        waiting = [
-            {"id": each.id, "input": plain(each.input), "on_pending": each.on_pending, "submitted": each.submitted}
-            for each in found
-        ]
-        return respond({"session_id": session_id, "inputs": waiting})
+        return InputList(session_id=session_id, inputs=[WaitingInput.of(each) for each in found])
 
-    async def submit(self, request: Request) -> Response:
+    async def submit(self, request: Request) -> Submission:
         """Store the input of a turn, which begins when those before it have ended."""
         self._runs.check_open()
         caller, session_id = self._asked(request)
         if len(session_id) > LONGEST:
             message = f"The id of a session has {LONGEST} characters at most."
-            raise ApiError(400, "invalid_request", message, "Choose a shorter one, such as a hash of it.")
+            raise ApiError("invalid_request", message, "Choose a shorter one, such as a hash of it.")
         given = await read(request, Submit, self._max_body)
         self._media.check(given.message)
         agent = self._agents.named(given.agent, caller)
@@ -185,7 +209,7 @@ class SessionRoutes:
         key = key_of(request)
         input_id = given.id or (key and key.name)
         await self._agents.check_room(caller, session_id, input_id)
-        found = await agent.runner.submit(
+        return await agent.runner.submit(
             given.message,
             session_id=session_id,
             id=input_id,
@@ -195,20 +219,18 @@ class SessionRoutes:
             on_busy=given.on_busy,
             on_pending=given.on_pending,
         )
-        return respond(found, 202)
 
-    async def withdraw(self, request: Request) -> Response:
+    async def withdraw(self, request: Request) -> None:
         """Remove an input that waits for its turn."""
         caller, session_id = self._asked(request)
         name = named(request, "input")
         if not await self._sessions.withdraw(session_id, name, user_id=caller.user_id):
             hint = "GET /api/v1/sessions/{id}/inputs lists those that wait."
-            raise ApiError(404, "input_not_found", f"No input '{name}' waits in this session.", hint)
-        return Response(status_code=204)
+            raise ApiError("input_not_found", f"No input '{name}' waits in this session.", hint)
 
     # History
 
-    async def list_checkpoints(self, request: Request) -> Response:
+    async def list_checkpoints(self, request: Request) -> CheckpointPage:
         """List checkpoints, most recent first, without their states."""
         caller, session_id = self._asked(request)
         wanted = query(request, History)
@@ -221,40 +243,40 @@ class SessionRoutes:
             user_id=caller.user_id,
         )
         last = found[-1].id if len(found) == wanted.limit else None
-        return respond({"session_id": session_id, "checkpoints": [_point(each) for each in found], "next": last})
+        points = [CheckpointEntry.of_point(each) for each in found]
+        return CheckpointPage(session_id=session_id, checkpoints=points, next=last)
 
-    async def show_checkpoint(self, request: Request) -> Response:
+    async def show_checkpoint(self, request: Request) -> CheckpointView:
         """Show one checkpoint with its state."""
         caller, session_id = self._asked(request)
         runner = await self._agents.reader_of(session_id, caller)
         found = await runner.checkpoint(session_id, named(request, "checkpoint"), user_id=caller.user_id)
-        return respond({**_point(found), "state": plain(found.state)})
+        return CheckpointView.of_point(found, state=plain(found.state))
 
-    async def show_tree(self, request: Request) -> Response:
+    async def show_tree(self, request: Request) -> CheckpointTree:
         """List the checkpoints as a tree: each with how many branchings lie before it."""
         caller, session_id = self._asked(request)
         found = await self._sessions.tree(session_id, user_id=caller.user_id)
-        rows = [checkpoint_row(row, head=found.head, depth=depth) for depth, row in found]
-        return respond({"session_id": session_id, "head": found.head, "checkpoints": rows})
+        points = [TreeEntry.at(depth, point, found.head) for depth, point in found]
+        return CheckpointTree(session_id=session_id, head=found.head, checkpoints=points)
 
-    async def show_state(self, request: Request) -> Response:
+    async def show_state(self, request: Request) -> StateView:
         """Show the state at a checkpoint, by default the most recent."""
         caller, session_id = self._asked(request)
         wanted = query(request, At)
         runner = await self._agents.reader_of(session_id, caller)
         found = await runner.state(session_id, checkpoint_id=wanted.checkpoint_id, at=wanted.at, user_id=caller.user_id)
-        return respond({"session_id": session_id, "state": plain(found)})
+        return StateView(session_id=session_id, state=plain(found))
 
-    async def show_diff(self, request: Request) -> Response:
+    async def show_diff(self, request: Request) -> Difference:
         """Show what differs between two checkpoints."""
         caller, session_id = self._asked(request)
         wanted = query(request, Between)
         runner = await self._agents.reader_of(session_id, caller)
         found = await runner.diff(session_id, wanted.a, wanted.b, user_id=caller.user_id)
-        parts = {"added": found.added, "removed": found.removed, "changed": found.changed}
-        return respond({"session_id": session_id, **{name: plain(part) for name, part in parts.items()}})
+        return Difference.of(found, session_id=session_id)
 
-    async def fork(self, request: Request) -> Response:
+    async def fork(self, request: Request) -> Forked:
         """Begin a new session as this one was at a checkpoint."""
         caller, session_id = self._asked(request)
         given = await read(request, Fork, self._max_body)
@@ -265,9 +287,9 @@ class SessionRoutes:
         new = await agent.runner.fork(
             session_id, checkpoint_id=given.checkpoint_id, to=given.to, again=given.again, user_id=caller.user_id
         )
-        return respond({"session_id": new}, 201)
+        return Forked(session_id=new)
 
-    async def edit(self, request: Request) -> Response:
+    async def edit(self, request: Request) -> CheckpointView:
         """Change the state by hand, on a new branch."""
         caller, session_id = self._asked(request)
         given = await read(request, Edit, self._max_body)
@@ -282,31 +304,4 @@ class SessionRoutes:
             by=caller.name,
             user_id=caller.user_id,
         )
-        return respond({**_point(found), "state": plain(found.state)})
-
-
-def _entry(entry: AuditEntry) -> dict[str, Any]:
-    return {
-        **question(entry.interrupt),
-        "outcome": entry.outcome or "open",
-        "answer": plain(entry.answer),
-        "message": entry.message,
-        "by": entry.by,
-        "at": entry.at,
-        "inherited": entry.inherited,
-        "again": entry.again,
-    }
-
-
-def _point(found: Checkpoint) -> dict[str, Any]:
-    return {
-        "id": found.id,
-        "parent_id": found.parent_id,
-        "source": found.source,
-        "step": found.step,
-        "next": found.next,
-        "address": found.address,
-        "created": found.created,
-        "metadata": found.metadata,
-        "pending": questions(found.interrupts),
-    }
+        return CheckpointView.of_point(found, state=plain(found.state))

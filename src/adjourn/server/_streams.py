@@ -21,6 +21,7 @@ from adjourn.sessions import SessionStatus
 from adjourn.stores import SessionRef
 from adjourn.stores.kit import GetHead, ListEvents
 
+from ._api import CaughtUp as CaughtUpFrame
 from ._drafts import drafts_of
 from ._errors import ApiError
 from ._place import PLACE, Place
@@ -169,7 +170,7 @@ def is_unstored_end(item: Watched) -> bool:
 async def _caught_up(item: CaughtUp, runner: Runner, session_id: str, user_id: str | None) -> bytes:
     found = await runner.status(session_id, user_id=user_id)
     status = "running" if await _was_left(found, runner, user_id) else found.status
-    data = {"type": "caught_up", "seq": item.seq, "status": status, "pending": questions(found.interrupts)}
+    data = CaughtUpFrame(seq=item.seq, status=status, pending=questions(found.interrupts))
     return frame(encode(data), event="live")
 
 
@@ -191,7 +192,7 @@ def seen_by(request: Request) -> int:
     text = _last_id(request)
     if not re.fullmatch(PLACE, text):
         raise ApiError(
-            400, "invalid_event_id", f"{text[:50]!r} is not the id of an event.", "Send the last id that you received."
+            "invalid_event_id", f"{text[:50]!r} is not the id of an event.", "Send the last id that you received."
         )
     return int(text.partition("~")[0])
 
@@ -221,7 +222,6 @@ async def check_still_there(runner: Runner, ref: SessionRef, after: int) -> None
     if batches and batches[0].first > after + 1:
         found = await runner.status(ref.id, user_id=ref.user)
         raise ApiError(
-            410,
             "events_gone",
             f"The events after {after} were removed; the first that is left is {batches[0].first}.",
             "Begin again without Last-Event-ID, or go on from what is here.",

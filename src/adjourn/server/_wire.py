@@ -1,4 +1,4 @@
-"""What comes in and goes out: bodies of requests as structs, and events, sessions and results as JSON."""
+"""What comes in and goes out: bodies and queries of requests as structs; structs and events as JSON."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from adjourn import errors
-from adjourn._documents import plain, question, questions
+from adjourn._documents import plain, questions
 from adjourn.events import Custom, Done, Event, Failed, Interrupted, MessageEvent, NodeEnd, Retrying
-from adjourn.runner import RunResult
-from adjourn.sessions import SessionStatus, SessionSummary
 
-from ._api import MayBeLeftOut
+from ._api import MayBeLeftOut, MessageSaid, Paused, Said
 from ._errors import ApiError
 
 T = TypeVar("T")
@@ -39,7 +38,7 @@ async def read(request: Request, kind: type[T], limit: int) -> T:
     if media != "application/json":
         # Pages of other origins can send forms and plain text without asking, but not this.
         raise ApiError(
-            415, "unsupported_media_type", f"The body is {media or 'of no stated type'}.", "Send application/json."
+            "unsupported_media_type", f"The body is {media or 'of no stated type'}.", "Send application/json."
         )
     body = await read_body(request, limit)
     _check_depth(body)
@@ -48,7 +47,7 @@ async def read(request: Request, kind: type[T], limit: int) -> T:
     except msgspec.ValidationError as error:
         raise _misfit("body", kind, error) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError(400, "invalid_json", f"The body cannot be read as JSON: {error}.", "Send JSON.") from None
+        raise ApiError("invalid_json", f"The body cannot be read as JSON: {error}.", "Send JSON.") from None
 
 
 def query(request: Request, kind: type[T]) -> T:
@@ -85,13 +84,13 @@ def only(request: Request, name: str) -> str | None:
     """
     found = request.headers.getlist(name)
     if len(found) > 1:
-        raise ApiError(400, "invalid_request", f"The header {name} comes {len(found)} times.", "Send it once.")
+        raise ApiError("invalid_request", f"The header {name} comes {len(found)} times.", "Send it once.")
     return found[0] if found else None
 
 
 def _misfit(what: str, kind: type[Any], error: msgspec.ValidationError | str) -> ApiError:
     fields = ", ".join(each.encode_name for each in msgspec.structs.fields(kind))
-    return ApiError(400, "invalid_request", f"The {what} does not fit: {error}.", f"Its fields are: {fields}.")
+    return ApiError("invalid_request", f"The {what} does not fit: {error}.", f"Its fields are: {fields}.")
 
 
 def _is_chunked(request: Request) -> bool:
@@ -113,7 +112,7 @@ def _check_depth(body: bytes) -> None:
         depth += 1 if byte in b"[{" else -1
         if depth > DEPTH:
             message = f"The body is nested more deeply than {DEPTH} levels."
-            raise ApiError(400, "too_deep", message, "Send data that is flatter.")
+            raise ApiError("too_deep", message, "Send data that is flatter.")
 
 
 WASTE = 8
@@ -146,14 +145,14 @@ async def _body(request: Request, limit: int) -> bytes:
             elif size > WASTE * limit:
                 break
     except ClientDisconnect:  # The server would log it as a failure of its own.
-        raise ApiError(400, "invalid_json", "The client left within the body.", "Send all of it.") from None
+        raise ApiError("invalid_json", "The client left within the body.", "Send all of it.") from None
     if size <= limit:
         return bytes(body)
     raise _too_large(limit)
 
 
 def _too_large(limit: int) -> ApiError:
-    return ApiError(413, "too_large", f"The body is larger than {limit} bytes.", "Send less at once.")
+    return ApiError("too_large", f"The body is larger than {limit} bytes.", "Send less at once.")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=repr)
@@ -185,11 +184,19 @@ def event_json(event: Event, session_id: str) -> bytes:
     """Return an event as clients get it: user data as plain JSON, and a pause with its first question on top."""
     match event:
         case Interrupted(interrupts=asked):
-            top = {"reason": asked[0].reason, "prompt": asked[0].prompt} if asked else {}
-            data = msgspec.to_builtins(replace(event, interrupts=()))
-            return encode({**data, **top, "session_id": session_id, "interrupts": questions(asked)})
+            reason, prompt = (asked[0].reason, asked[0].prompt) if asked else (UNSET, UNSET)
+            return encode(
+                Paused.of(
+                    event,
+                    path=event.path,
+                    reason=reason,
+                    prompt=prompt,
+                    session_id=session_id,
+                    interrupts=questions(asked),
+                )
+            )
         case MessageEvent(message=said):
-            return encode({**msgspec.to_builtins(event), "message": plain(said)})
+            return encode(MessageSaid.of(event, path=event.path, message=Said.of_message(said)))
         case Custom(data=data):
             return encode(replace(event, data=plain(data)))
         case Done(state=state) if state is not None:
@@ -211,37 +218,3 @@ def _discreet(event: Failed | NodeEnd | Retrying) -> Event:
 def failure_text(kind: str, message: str) -> str:
     """Return why a run failed, for clients: what code of the agent raised may hold anything, and stays here."""
     return message if kind in _OWN else _UNSAID
-
-
-# Sessions and results
-
-
-def summary(found: SessionSummary) -> dict[str, Any]:
-    """Return a session without its questions."""
-    return {
-        "session_id": found.session_id,
-        "agent": found.program.partition(":")[2],
-        "status": found.status,
-        "checkpoint_id": found.checkpoint_id,
-        "user_id": found.user_id,
-        "inputs": found.inputs,
-        "since": found.since,
-        "removed_after": found.removed_after,
-    }
-
-
-def status(found: SessionStatus) -> dict[str, Any]:
-    """Return a session with its questions."""
-    return {**summary(found), "pending": [question(each) for each in found.interrupts]}
-
-
-def result(found: RunResult) -> dict[str, Any]:
-    """Return the result of a run."""
-    return {
-        "session_id": found.session_id,
-        "status": found.status,
-        "output": found.output,
-        "checkpoint_id": found.checkpoint_id,
-        "usage": found.usage,
-        "interrupts": questions(found.interrupts),
-    }

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from adjourn import _documents as documents
+from adjourn._documents import Question
 from adjourn.errors import CheckpointCorrupt, CheckpointNotFound
 from adjourn.runner import NoticeKind, Occasion
 from adjourn.sessions._log import read_interrupt
@@ -23,7 +23,7 @@ from ._webhook import Webhook
 
 _PLAIN = ("id", "address", "reason", "tags", "node", "priority", "requested_by", "created", "expires")
 _OF_SESSION = ("session_id", "checkpoint_id", "removed_after")
-_DETAILS = tuple([name for name in documents.QUESTION_FIELDS if name not in (*_PLAIN, *_OF_SESSION)])
+_DETAILS = tuple([name for name in Question.__struct_fields__ if name not in (*_PLAIN, *_OF_SESSION)])
 
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -119,10 +119,10 @@ async def _asked(store: Store, ref: SessionRef, branch: str, ids: tuple[str, ...
 
 
 def _question(webhook: Webhook, asked: AuditEntry, ref: SessionRef, public_url: str | None) -> dict[str, Any]:
-    shown = documents.question(read_interrupt(asked.body, ref, asked.branch))
+    shown = Question.of(read_interrupt(asked.body, ref, asked.branch))
     names = (*_PLAIN, *_DETAILS) if webhook.details else _PLAIN
     return {
-        **{name: shown[name] for name in names},
+        **{name: getattr(shown, name) for name in names},
         "open": asked.how is None,
         "url": _question_url(webhook, ref.id, asked.id, public_url),
     }
