@@ -169,10 +169,70 @@ def test_no_server_or_no_address_is_one_line(shell: Shell):
     assert "Which program?" in shell.run("chat", "-m", "x").err
 
 
-def test_commands_that_need_a_store_say_so(shell: Shell):
-    done = shell.run("tree", "s1", "--server", "http://localhost:8000")
-    assert done.code == 2
-    assert "--server is for chat, pending, answer, resume, recover and cancel; here it is --store URL" in done.err
+def test_commands_without_a_route_say_so(shell: Shell, at: tuple[str, str]):
+    for words in (("prune", "--all", "--keep", "1"), ("approvals", "ann"), ("keys",), ("repair",)):
+        done = shell.run(*words, *at)
+        said = f"--server: the API of a server has no route for `adjourn {words[0]}`. Give --store URL."
+        assert (done.code, said in done.err) == (2, True), done.err
+    for option in ("--verify", "--all-branches"):
+        done = shell.run("audit", "any", option, *at)
+        assert (done.code, f"{option}: the API of a server has no route for it." in done.err) == (2, True)
+
+
+def test_sessions_are_listed_and_shown(shell: Shell, at: tuple[str, str]):
+    shell.ok("chat", "booker", *at, "-m", "book Rome", "--session", "look")
+    shell.run("chat", "booker", *at, "-m", "fail", "--session", "fell")
+    listed = {each["session_id"]: each for each in shell.ok("sessions", *at, "--json").json}
+    assert (listed["look"]["status"], listed["look"]["questions"], listed["look"]["agent"]) == ("waiting", 1, "booker")
+    table = shell.ok("sessions", *at, "--status", "failed", "--limit", "1000")
+    assert [row.split()[1] for row in table.out.splitlines()[1:]] == ["failed"] * (len(table.out.splitlines()) - 1)
+    assert "\nfell " in table.out
+    assert len(shell.ok("sessions", *at, "--limit", "1", "--json").json) == 1
+
+    shown = shell.ok("show", "look", *at)
+    for text in ("look is waiting", "program booker", "user  book Rome", "asks for your approval"):
+        assert text in shown.out
+    assert "adjourn answer look --question" in shown.err
+    failed = shell.ok("show", "fell", *at, "--events")
+    assert "error   RuntimeError: The agent failed." in failed.out
+    assert f"adjourn recover fell {' '.join(at)}" in failed.err
+    assert shell.ok("show", "look", *at, "--json").json["messages"][0]["content"] == "book Rome"
+    assert shell.ok("show", "fell", *at, "--events", "--json").json["events"][-1]["type"] == "error"
+
+    first, last = shell.ok("tree", "look", *at, "--json").json
+    assert (first["source"], last["is_head"]) == ("input", True)
+    assert "← head" in shell.ok("tree", "look", *at).out
+    old = shell.ok("show", "look", *at, "--checkpoint", first["id"])
+    assert ("user  book Rome" in old.out, "asks for your approval" in old.out) == (True, False)
+    assert "book_ticket (c1) is open" in shell.ok("audit", "look", *at).out
+    assert shell.ok("audit", "look", *at, "--json").json[0]["how"] is None
+
+
+def test_events_of_a_session_that_runs_are_followed_elsewhere(shell: Shell, at: tuple[str, str]):
+    with shell.terminal("chat", "counter", *at, "--session", "busy", "-m", "count busy-here") as terminal:
+        terminal.wait_for("three")
+        assert "busy is running" in shell.ok("show", "busy", *at).out
+        refused = shell.run("show", "busy", "--events", *at)
+        assert (refused.code, f"`adjourn recover busy {' '.join(at)}` follows it" in refused.err) == (2, True)
+        GATES.open("busy-here")
+        assert terminal.end() == 0
+
+
+def test_a_session_is_forked_edited_and_deleted(shell: Shell, at: tuple[str, str]):
+    shell.ok("chat", "refunds", *at, "-m", '{"cents": 5}', "--session", "pay")
+    forked = shell.ok("fork", "pay", "--to", "copy", *at)
+    assert f"adjourn resume copy {' '.join(at)}" in forked.out
+    edited = shell.ok("edit", "copy", "cents:=7", *at, "--json").json
+    assert (edited["session_id"], edited["next"]) == ("copy", ["pay"])
+    assert f"adjourn recover copy {' '.join(at)}" in shell.ok("edit", "copy", "cents:=8", *at).err
+    assert shell.ok("show", "copy", *at, "--json").json["state"] == {"cents": 8}
+    assert shell.ok("show", "pay", *at, "--json").json["state"] == {"cents": 5}
+    refused = shell.run("edit", "copy", "cents:=9", "--by", "zed", *at)
+    assert (refused.code, "the server knows who edits" in refused.err) == (2, True)
+    named = shell.run("edit", "refunds", "copy", "cents:=9", *at)
+    assert (named.code, "'copy': write NAME=VALUE" in named.err) == (2, True)
+    assert shell.ok("delete", "copy", "--yes", *at, "--json").json == {"session_id": "copy", "deleted": True}
+    assert shell.run("show", "copy", *at).code == 1
 
 
 def test_a_token_is_needed_where_there_are_tokens(shell: Shell, tmp_path: Path):  # rule V7

@@ -31,16 +31,16 @@ from adjourn.errors import (
 )
 from adjourn.events import Interrupt
 from adjourn.printing import ToolRequest, tool_request
-from adjourn.sessions import AuditEntry, Sessions
+from adjourn.sessions import AuditEntry
 
 from ._printing import fields_of, is_yes_or_no, kind_of, print_question, required_of, say
-from ._stores import command
+from ._stores import AnySessions, command
 
 if TYPE_CHECKING:
-    from adjourn.client import Client
+    pass
 
 
-async def find_question(sessions: Sessions | Client, session_id: str, name: str | None) -> Interrupt:
+async def find_question(sessions: AnySessions, session_id: str, name: str | None) -> Interrupt:
     """Return the open question of this token, id or key, or the only one.
 
     Raises:
@@ -64,7 +64,7 @@ async def find_question(sessions: Sessions | Client, session_id: str, name: str 
     )
 
 
-async def _not_open(sessions: Sessions | Client, session_id: str, name: str | None, open_: list[str]) -> Exception:
+async def _not_open(sessions: AnySessions, session_id: str, name: str | None, open_: list[str]) -> Exception:
     status = await sessions.status(session_id)
     ended = [entry for entry in await sessions.audit(session_id) if name is None or _has_name(entry, name)]
     if not ended:

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from adjourn._text import counted, visible_line
 from adjourn.errors import UsageError
-from adjourn.sessions import Sessions, SessionStatus
+from adjourn.sessions import SessionStatus
 from adjourn.sessions._retention import ENDED
-from adjourn.stores import Repairs, SessionRef, Store
-from adjourn.stores.kit import Cancel
+from adjourn.stores import Repairs, Store
 
 from ._asking import is_terminal, typed
 from ._errors import REFUSED
 from ._options import JSON, SERVER, SESSION, STORE, WHOSE, arg, takes
 from ._printing import duration, hint, print_json
-from ._stores import command, server_url, with_inbox, with_sessions, with_store
+from ._stores import AnySessions, AnyStatus, command, program_words, with_sessions, with_store, with_stored
 
 if TYPE_CHECKING:
-    from adjourn.client import Client, SessionInfo
+    pass
 
 
 MODES = ("now", "after_model", "after_tools", "after_step")
@@ -40,52 +39,41 @@ _POLL = 0.1
 )
 def cancel(options: argparse.Namespace) -> int:
     """Ask the process that runs the session to stop, and wait until it has."""
-    before, after = with_inbox(options, lambda sessions: _cancel(sessions, options))
-    was_running = _is_running(before)
-    is_stopped = was_running and not _is_running(after)
+    before, after = with_sessions(options, lambda sessions: _cancel(sessions, options))
+    owner = _owner(before)
+    is_stopped = owner is not None and _owner(after) is None
+    name = visible_line(options.session)
     if options.json:
         print_json({"session_id": options.session, "status": after.status, "stopped": is_stopped})
-        return 0 if is_stopped else REFUSED
-    name = visible_line(options.session)
-    if not was_running:
+    elif owner is None:
         print(f"Nobody runs session '{name}': it is {before.status}. There is nothing to stop.")
-    elif not is_stopped:
-        owner = visible_line(before.owner or "") if isinstance(before, SessionStatus) else "The server"
-        print(f"{owner} was asked to stop session '{name}' and has not stopped within {options.wait:g} s.")
-    else:
+    elif is_stopped:
         print(f"Session '{name}' is {after.status}.")
-    if after.status in ("cancelled", "failed"):
-        program = [] if server_url(options) else ["MODULE:ATTRIBUTE"]
-        hint(f"Go on with: {command(options, 'recover', *program, options.session)}")
+    else:
+        print(
+            f"{visible_line(owner)} was asked to stop session '{name}' and has not stopped within {options.wait:g} s."
+        )
+    if not options.json and after.status in ("cancelled", "failed"):
+        hint(f"Go on with: {command(options, 'recover', *program_words(options), options.session)}")
     return 0 if is_stopped else REFUSED
 
 
-def _is_running(status: SessionStatus | SessionInfo) -> bool:
-    return status.owner is not None if isinstance(status, SessionStatus) else status.status == "running"
-
-
-async def _cancel(
-    sessions: Sessions | Client, options: argparse.Namespace
-) -> tuple[SessionStatus | SessionInfo, SessionStatus | SessionInfo]:
+async def _cancel(sessions: AnySessions, options: argparse.Namespace) -> tuple[AnyStatus, AnyStatus]:
     """Return the status before and after."""
     before = after = await sessions.status(options.session)
-    if not _is_running(before):
-        return before, after
-    if isinstance(sessions, Sessions) and isinstance(before, SessionStatus):
-        await sessions.store.write(Cancel(SessionRef(options.session, before.app_name, before.user_id), options.mode))
-    elif not isinstance(sessions, Sessions):
+    if (owner := _owner(before)) is not None:
         await sessions.cancel(options.session, options.mode)
-    deadline = time.monotonic() + options.wait
-    while _is_same_run(before, after) and time.monotonic() < deadline:
-        await asyncio.sleep(_POLL)
-        after = await sessions.status(options.session)
+        deadline = time.monotonic() + options.wait
+        while _owner(after) == owner and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL)
+            after = await sessions.status(options.session)
     return before, after
 
 
-def _is_same_run(before: SessionStatus | SessionInfo, after: SessionStatus | SessionInfo) -> bool:
-    if isinstance(before, SessionStatus) and isinstance(after, SessionStatus):
-        return before.owner == after.owner
-    return _is_running(after)
+def _owner(status: AnyStatus) -> str | None:
+    if isinstance(status, SessionStatus):
+        return status.owner
+    return "The server" if status.status == "running" else None
 
 
 @takes(
@@ -95,6 +83,7 @@ def _is_same_run(before: SessionStatus | SessionInfo, after: SessionStatus | Ses
     arg("--again", action="store_true", help="let approvals that have acted count once more"),
     *WHOSE,
     STORE,
+    *SERVER,
     JSON,
 )
 def fork(options: argparse.Namespace) -> int:
@@ -106,12 +95,13 @@ def fork(options: argparse.Namespace) -> int:
         print_json({"session_id": new, "forked_from": options.session})
         return 0
     print(f"Session '{visible_line(new)}' begins as '{visible_line(options.session)}' was.")
-    words = ("chat", "MODULE:ATTRIBUTE", "--session", new) if status == "done" else ("resume", "MODULE:ATTRIBUTE", new)
+    program = program_words(options)
+    words = ("chat", *program, "--session", new) if status == "done" else ("resume", *program, new)
     print(f"Go on with: {command(options, *words)}")
     return 0
 
 
-async def _fork(sessions: Sessions, options: argparse.Namespace) -> tuple[str, str]:
+async def _fork(sessions: AnySessions, options: argparse.Namespace) -> tuple[str, str]:
     """Return the new session, and its status."""
     new = await sessions.fork(options.session, checkpoint_id=options.checkpoint, to=options.to, again=options.again)
     return new, (await sessions.status(new)).status
@@ -122,6 +112,7 @@ async def _fork(sessions: Sessions, options: argparse.Namespace) -> tuple[str, s
     arg("--yes", action="store_true", help="do not ask for confirmation"),
     *WHOSE,
     STORE,
+    *SERVER,
     JSON,
 )
 def delete(options: argparse.Namespace) -> int:
@@ -207,17 +198,15 @@ def _prune(options: argparse.Namespace) -> dict[str, Any]:
     if options.sessions:
         statuses = options.status or ENDED
         if options.dry_run:
-            old = with_sessions(options, lambda sessions: sessions.old_sessions(age or 0.0, statuses=statuses))
+            old = with_stored(options, lambda sessions: sessions.old_sessions(age or 0.0, statuses=statuses))
             counts = Counter(each.status for each in old)
             return {"dry_run": True, "sessions": [each.session_id for each in old], "statuses": dict(counts)}
-        removed = with_sessions(options, lambda sessions: sessions.clean_up(age or 0.0, statuses=statuses))
+        removed = with_stored(options, lambda sessions: sessions.clean_up(age or 0.0, statuses=statuses))
         return {"sessions": removed}
     if options.all:
-        count = with_sessions(options, lambda sessions: sessions.prune_all(keep=options.keep, older_than=age))
+        count = with_stored(options, lambda sessions: sessions.prune_all(keep=options.keep, older_than=age))
         return {"records": count}
-    records = with_sessions(
-        options, lambda sessions: sessions.prune(options.session, keep=options.keep, older_than=age)
-    )
+    records = with_stored(options, lambda sessions: sessions.prune(options.session, keep=options.keep, older_than=age))
     return {"session_id": options.session, "records": records}
 
 

@@ -32,7 +32,7 @@ from adjourn.stores.kit import ListSessions
 from adjourn.stores.urls import shown_url, without_passwords
 
 from ._printing import ago, form_of
-from ._stores import command, server_url, store_url, with_sessions, with_store
+from ._stores import command, server_url, store_url, with_store, with_stored
 
 REPORTED = AdjournError
 """The errors that have a message for people."""
@@ -134,7 +134,7 @@ def _(error: InvalidAnswer, options: argparse.Namespace) -> str:
     message = f"The answer to '{error.interrupt_id}' of session '{error.session_id}' does not fit: {problems}."
     if store_url(options) is None:
         return message
-    asked = with_sessions(options, lambda sessions: sessions.pending(error.session_id))
+    asked = with_stored(options, lambda sessions: sessions.pending(error.session_id))
     forms = [form_of(each) for each in asked if each.id == error.interrupt_id]
     return f"{message} It takes:\n{forms[0]}" if forms else message
 

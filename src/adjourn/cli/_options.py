@@ -86,17 +86,16 @@ ALLOW = arg(
     help="an installed package that files of YAML may name as python://NAME...; may be repeated",
 )
 DEPS = arg("--deps", metavar=PROGRAM_NAME, help="the value of current().deps; a function is called to get it")
-_PROGRAM = (
+A_PROGRAM = (
     "an agent, a compiled graph, a @workflow function or a Runner, such as tickets:agent, or agents/:NAME of YAML"
 )
 PROGRAM = (
-    arg("program", metavar=PROGRAM_NAME, nargs="?", help=f"{_PROGRAM}; with --server, the name of an agent there"),
+    arg("program", metavar=PROGRAM_NAME, nargs="?", help=f"{A_PROGRAM}; with --server, the name of an agent there"),
     ALLOW,
     STORE,
     *SERVER,
     DEPS,
 )
-STORED_PROGRAM = (arg("program", metavar=PROGRAM_NAME, help=_PROGRAM), ALLOW, STORE)
 NO_SELF_APPROVAL = arg(
     "--no-self-approval", action="store_true", help="approvals count only by others than who asks for them"
 )
@@ -110,6 +109,7 @@ def check_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None
         if not re.fullmatch(r"--[a-z-]+", name) or any(each.startswith(name) for each in known):
             continue  # argparse takes beginnings of options, too.
         if name in ("--server", "--token"):
-            parser.error(f"{name} is for chat, pending, answer, resume, recover and cancel; here it is --store URL.")
+            remedy = " Give --store URL." if "--store" in known else ""
+            parser.error(f"{name}: the API of a server has no route for `{parser.prog}`.{remedy}")
         if meant := did_you_mean(name, known):
             parser.error(f"there is no option {name}.{meant}")

@@ -156,16 +156,16 @@ def named_in(options: argparse.Namespace) -> Named:
     return named(options.program, options.allow)
 
 
-def runner_of(program: Program | Runner, options: argparse.Namespace, *, existing: bool) -> Runner:
-    """Return a runner for the program, with the store from the command line or else the program's own.
+def runner_of(program: Program | Runner, options: argparse.Namespace, given: Options, *, existing: bool) -> Runner:
+    """Return a runner for the program, with these options, and the store from the command line or else its own.
 
     Raises:
         UsageError: no store is named anywhere, and the session must be in one.
     """
     url = store_url(options)
     if url is not None:
-        return with_options(program, {"store": existing_store(options) if existing else open_store(url)})
-    runner = program if isinstance(program, Runner) else Runner(program)
+        return with_options(program, {**given, "store": existing_store(options) if existing else open_store(url)})
+    runner = with_options(program, given)
     if existing and not runner.has_store:
         existing_store(options)  # Raises, since no store was named.
     return runner

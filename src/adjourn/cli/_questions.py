@@ -14,7 +14,7 @@ from adjourn._text import visible_line
 from adjourn.errors import UsageError
 from adjourn.events import Interrupt
 from adjourn.printing import described, tool_request
-from adjourn.sessions import Page, Sessions, SessionSummary
+from adjourn.sessions import Page, SessionSummary
 from adjourn.sessions._inbox import TEXTS, TIMES
 from adjourn.stores import Store
 
@@ -23,10 +23,10 @@ from ._errors import REFUSED
 from ._options import JSON, OF_APP, SERVER, SESSION, STORE, WHOSE, arg, either, takes
 from ._printing import duration, form_of, hint, print_each, print_json, print_question, print_questions
 from ._sessions import count
-from ._stores import command, server_url, with_inbox, with_store
+from ._stores import AnySessions, command, server_url, with_sessions, with_store
 
 if TYPE_CHECKING:
-    from adjourn.client import Client, SessionInfo
+    from adjourn.client import SessionInfo
 
 
 @takes(
@@ -51,13 +51,13 @@ def pending(options: argparse.Namespace) -> int:
     if options.count:
         if options.limit is not None or options.after is not None:
             raise UsageError("--count counts all of them: leave out --limit and --after.")
-        number = with_inbox(options, lambda sessions: _count(sessions, options))
+        number = with_sessions(options, lambda sessions: _count(sessions, options))
         if options.json:
             print_json({"count": number})
         else:
             print(number)
         return 0
-    found, total = with_inbox(options, lambda sessions: _read_page(sessions, options))
+    found, total = with_sessions(options, lambda sessions: _read_page(sessions, options))
     if options.json:
         print_json(questions(found))
     elif not found:
@@ -93,7 +93,7 @@ def _next_page(options: argparse.Namespace, cursor: str) -> str:
     return command(options, "pending", *session, *words, "--limit", str(options.limit), "--after", cursor, *json)
 
 
-async def _read_page(sessions: Sessions | Client, options: argparse.Namespace) -> tuple[Page[Interrupt], int]:
+async def _read_page(sessions: AnySessions, options: argparse.Namespace) -> tuple[Page[Interrupt], int]:
     """Return the questions, and how many there are in all, other pages included."""
     await _check(sessions, options)
     found = await sessions.pending(options.session, **_wanted(options), after=options.after, limit=options.limit)
@@ -104,7 +104,7 @@ async def _read_page(sessions: Sessions | Client, options: argparse.Namespace) -
     return found, await sessions.count_pending(options.session, **_wanted(options))
 
 
-async def _count(sessions: Sessions | Client, options: argparse.Namespace) -> int:
+async def _count(sessions: AnySessions, options: argparse.Namespace) -> int:
     await _check(sessions, options)
     number = await sessions.count_pending(options.session, **_wanted(options))
     if not number:
@@ -112,7 +112,7 @@ async def _count(sessions: Sessions | Client, options: argparse.Namespace) -> in
     return number
 
 
-async def _check_readable(sessions: Sessions | Client, options: argparse.Namespace) -> None:
+async def _check_readable(sessions: AnySessions, options: argparse.Namespace) -> None:
     """Raise if nothing was found because the store is encrypted: no filter finds anything without its keys."""
     if _filters(options):
         await sessions.pending(options.session, limit=1)
@@ -122,7 +122,7 @@ def _wanted(options: argparse.Namespace) -> dict[str, Any]:  # Any: texts and le
     return {name: duration(text) if name in TIMES else text for name, text in _filters(options).items()}
 
 
-async def _check(sessions: Sessions | Client, options: argparse.Namespace) -> None:
+async def _check(sessions: AnySessions, options: argparse.Namespace) -> None:
     if options.session is not None:
         await sessions.status(options.session)  # Raises if there is no such session.
 
@@ -171,7 +171,7 @@ def answer(options: argparse.Namespace) -> int:
     if not given and (options.json or not is_terminal()):
         raise UsageError("What is the answer? Give it after the session, or as - to read it from the standard input.")
     # A person may take their time between these two, and Ctrl-C must work: no event loop is running.
-    asked = with_inbox(options, lambda sessions: find_question(sessions, options.session, options.question))
+    asked = with_sessions(options, lambda sessions: find_question(sessions, options.session, options.question))
     try:
         value = _value(options, asked) if not given or _is_seen(options, asked) else LATER
     except EOFError:
@@ -179,7 +179,7 @@ def answer(options: argparse.Namespace) -> int:
     if value is LATER:
         print("It stays open.")
         return 0
-    status, left = with_inbox(options, lambda sessions: _record(sessions, options, asked, value))
+    status, left = with_sessions(options, lambda sessions: _record(sessions, options, asked, value))
     _report(options, asked, value, status, left)
     return 0
 
@@ -215,7 +215,7 @@ def _given(options: argparse.Namespace) -> list[str]:
 
 
 async def _record(
-    sessions: Sessions | Client, options: argparse.Namespace, asked: Interrupt, value: Any
+    sessions: AnySessions, options: argparse.Namespace, asked: Interrupt, value: Any
 ) -> tuple[SessionSummary | SessionInfo, list[Interrupt]]:
     """Record the answer; return the status of the session, and the questions that are left."""
     status = await sessions.answer(

@@ -44,19 +44,19 @@ from adjourn.events import (
 from adjourn.graph import CompiledGraph
 from adjourn.printing import described, end_line, print_event
 from adjourn.runner import Run, Runner, RunResult
-from adjourn.sessions import Checkpoint
+from adjourn.sessions import SessionStatus
 from adjourn.stores import SessionRef
 from adjourn.stores.kit import GetHead
 
 from ._asking import LATER, answering, ask, is_terminal, pairs_of, parse_data, person, typed
 from ._errors import INTERRUPTED, advice
-from ._options import JSON, PROGRAM, SESSION, STORED_PROGRAM, USER, arg, takes
+from ._options import A_PROGRAM, ALLOW, JSON, PROGRAM, PROGRAM_NAME, SERVER, SESSION, STORE, USER, arg, takes
 from ._printing import hint, print_each, print_json, say
 from ._programs import deps_of, named_in, runner_of, values_of
-from ._stores import client_of, command, server_url
+from ._stores import check_token, client_of, closing, command, server_url
 
 if TYPE_CHECKING:
-    from adjourn.client import AgentInfo, RemoteResult, RemoteRun
+    from adjourn.client import AgentInfo, Client, RemoteResult, RemoteRun
 
 
 SHOWN_RUN = (arg("--verbose", "-v", action="store_true", help="show every event"), JSON)
@@ -160,49 +160,62 @@ IN_MEMORY = "The session was kept in memory only, and ends here. With --store UR
 
 
 class Session(ABC):
-    """One session, driven from the command line.
+    """One session, driven from the command line: of a program here, or of an agent on a server.
 
     The event loop runs only while the program does: a person who is asked can be interrupted with Ctrl-C at any time.
     """
 
     name: str
     """What is talked to."""
-    id: str
     is_kept: bool = True
     """Whether the session outlives this command."""
+    _source: Runner | Client
+    """What runs it."""
 
     def __init__(self, options: argparse.Namespace) -> None:
+        self.id: str = options.session or f"chat-{uuid.uuid4().hex[:8]}"
         self.is_asked_here: bool = is_terminal() and not options.json
         self._options = options
         self._follower = Follower(options)
         self._loop = asyncio.Runner()
 
-    @abstractmethod
     def close(self) -> None:
         """Close what it uses, and the event loop."""
+        self._loop.run(self._source.close())
+        self._loop.close()
 
-    @abstractmethod
     def turn(self, text: str, *, gives_up: bool = False) -> Ending:
         """Begin a turn with a message, and show it to its end; it may give up one that has not ended."""
+        return self.follow(self._begun(text, values_of(self._options.value), "abandon" if gives_up else "error"))
 
     @abstractmethod
+    def _begun(
+        self, text: str, values: dict[str, Any] | None, on_pending: Literal["abandon", "error"]
+    ) -> Run | RemoteRun: ...
+
     def status(self) -> str | None:
         """Return the session's status; None if it has not started."""
+        try:
+            return self._loop.run(self._source.status(self.id)).status
+        except CheckpointNotFound:
+            return None
 
-    @abstractmethod
     def pending(self) -> list[Interrupt]:
         """Return the open questions."""
+        return self._loop.run(self._source.pending(self.id))
 
-    @abstractmethod
     def recover(self) -> Ending:
         """Continue without answering anything: after a crash, or with answers that were recorded elsewhere."""
+        status = self._loop.run(self._source.status(self.id))
+        if status.status != "running":
+            return self.follow(self._source.recover(self.id))
+        by = f" being run by {visible_line(status.owner or '')}" if isinstance(status, SessionStatus) else " running"
+        hint(f"Session {visible_line(self.id)} is{by}; following it.")
+        return self.follow(self._attached())
 
     @abstractmethod
-    def _answered(self, answers: dict[Interrupt, Any]) -> Run | RemoteRun: ...
-
-    @abstractmethod
-    def _words(self) -> list[str]:
-        """Return how a command names what runs the session."""
+    def _attached(self) -> Run | RemoteRun:
+        """Return the run that another process drives, from now on."""
 
     def follow(self, run: Run | RemoteRun) -> Ending:
         """Show a run to its end; Ctrl-C stops it where it can be recovered."""
@@ -232,7 +245,7 @@ class Session(ABC):
 
     def _resume(self, answers: dict[Interrupt, Any]) -> Ending:
         try:
-            return self.follow(self._answered(answers))
+            return self.follow(self._source.resume(self.id, answers, by=self._options.by))
         except (InvalidAnswer, AlreadyResumed, InterruptExpired, StaleCheckpoint) as error:
             say(visible_line(advice(error, self._options)), "red")
             return self.recover()
@@ -251,16 +264,21 @@ class Session(ABC):
             return IN_MEMORY
         if ending.status == "interrupted":
             answer = answering(self._options, self.id, self.pending())
-            go_on = command(self._options, "resume", *self._words(), self.id)
+            go_on = command(self._options, "resume", *self._words, self.id)
             return f"Answer with:     {answer}\nThen go on with: {go_on}"
-        return f"Go on with: {command(self._options, 'recover', *self._words(), self.id)}"
+        return f"Go on with: {command(self._options, 'recover', *self._words, self.id)}"
 
     def way_back(self) -> str:
         """Return how to come back to the conversation."""
         if not self.is_kept:
             return IN_MEMORY
-        chat = command(self._options, "chat", *self._words(), "--session", self.id)
+        chat = command(self._options, "chat", *self._words, "--session", self.id)
         return f"The session is kept. Go on with: {chat}"
+
+    @property
+    def _words(self) -> list[str]:
+        """How a command names what runs the session."""
+        return [] if server_url(self._options) else [self._options.program]
 
 
 class LocalSession(Session):
@@ -268,30 +286,17 @@ class LocalSession(Session):
 
     def __init__(self, options: argparse.Namespace, *, existing: bool) -> None:
         super().__init__(options)
-        runner = runner_of(named_in(options).program, options, existing=existing)
-        self.runner = runner if options.user is None else runner.for_user(options.user)
-        options.app = self.runner.app_name  # for the commands that are printed: those without a program must name it
-        self.id = options.session or f"chat-{uuid.uuid4().hex[:8]}"
-        self.name = self.runner.program.name
-        self.is_kept = self.runner.has_store
-        self._deps = deps_of(options)
-
-    def close(self) -> None:
-        """Close the store and the event loop."""
-        self._loop.run(self.runner.store.close())
-        self._loop.close()
-
-    def turn(self, text: str, *, gives_up: bool = False) -> Ending:
-        """Begin a turn with a message, and show it to its end; it may give up one that has not ended."""
-        return self.follow(
-            self.runner.run(
-                self._input(text),
-                session_id=self.id,
-                values=values_of(self._options.value),
-                deps=self._deps,
-                on_pending="abandon" if gives_up else "error",
-            )
+        deps = deps_of(options)
+        runner = runner_of(
+            named_in(options).program, options, {} if deps is None else {"deps": deps}, existing=existing
         )
+        self._source = self._runner = runner if options.user is None else runner.for_user(options.user)
+        options.app = runner.app_name  # for the commands that are printed: those without a program must name it
+        self.name = runner.program.name
+        self.is_kept = runner.has_store
+
+    def _begun(self, text: str, values: dict[str, Any] | None, on_pending: Literal["abandon", "error"]) -> Run:
+        return self._runner.run(self._input(text), session_id=self.id, values=values, on_pending=on_pending)
 
     def _input(self, text: str) -> Any:  # Any: what the program takes
         """Return the text; for a graph, a state if it is a JSON object.
@@ -299,7 +304,7 @@ class LocalSession(Session):
         Raises:
             UsageError: the graph takes nothing else.
         """
-        program = self.runner.program
+        program = self._runner.program
         if not isinstance(program, CompiledGraph):
             return text
         data = parse_data(text)
@@ -310,38 +315,10 @@ class LocalSession(Session):
             raise UsageError(f"Graph '{program.name}' takes a JSON object here, in braces, with some of: {fields}.")
         return text
 
-    def status(self) -> str | None:
-        """Return the session's status; None if it has not started."""
-        return self._loop.run(self._status())
-
-    async def _status(self) -> str | None:
-        try:
-            return (await self.runner.status(self.id)).status
-        except CheckpointNotFound:
-            return None
-
-    def pending(self) -> list[Interrupt]:
-        """Return the open questions."""
-        return self._loop.run(self.runner.pending(self.id))
-
-    def recover(self) -> Ending:
-        """Continue without answering anything: after a crash, or with answers that were recorded elsewhere."""
-        status = self._loop.run(self.runner.status(self.id))
-        if status.status != "running":
-            return self.follow(self.runner.recover(self.id, deps=self._deps))
-        hint(f"Session {visible_line(self.id)} is being run by {visible_line(status.owner or '')}; following it.")
-        return self.follow(self.runner.attach(self.id, after=self._loop.run(self._seen())))
-
-    async def _seen(self) -> int:
-        """Return the number of the last event so far."""
-        head = await self.runner.store.read(GetHead(SessionRef(self.id, self.runner.app_name, self.runner.user_id)))
-        return head.seq if head else 0
-
-    def _answered(self, answers: dict[Interrupt, Any]) -> Run:
-        return self.runner.resume(self.id, answers, by=self._options.by, deps=self._deps)
-
-    def _words(self) -> list[str]:
-        return [self._options.program]
+    def _attached(self) -> Run:
+        ref = SessionRef(self.id, self._runner.app_name, self._runner.user_id)
+        head = self._loop.run(self._runner.store.read(GetHead(ref)))
+        return self._runner.attach(self.id, after=head.seq if head else 0)
 
 
 class ServerSession(Session):
@@ -349,8 +326,7 @@ class ServerSession(Session):
 
     def __init__(self, options: argparse.Namespace, *, existing: bool) -> None:
         super().__init__(options)
-        self._client = client_of(options)
-        self.id = options.session or f"chat-{uuid.uuid4().hex[:8]}"
+        self._source = self._client = client_of(options)
         try:
             found = self._loop.run(self._found(existing=existing))
         except BaseException:
@@ -376,49 +352,13 @@ class ServerSession(Session):
             raise UsageError(f"{what} {self._client.url} has: {', '.join(agents) or 'none that you may use'}.")
         return agents[name]
 
-    def close(self) -> None:
-        """Close the connections and the event loop."""
-        self._loop.run(self._client.close())
-        self._loop.close()
-
-    def turn(self, text: str, *, gives_up: bool = False) -> Ending:
-        """Begin a turn with a message, and show it to its end; it may give up one that has not ended."""
+    def _begun(self, text: str, values: dict[str, Any] | None, on_pending: Literal["abandon", "error"]) -> RemoteRun:
         data = parse_data(text) if self._takes_state else text
-        run = self._client.chat(
-            cast("dict[str, Any]", data) if isinstance(data, dict) else text,
-            agent=self.name,
-            session_id=self.id,
-            values=values_of(self._options.value),
-            on_pending="abandon" if gives_up else "error",
-        )
-        return self.follow(run)
+        message = cast("dict[str, Any]", data) if isinstance(data, dict) else text
+        return self._client.chat(message, agent=self.name, session_id=self.id, values=values, on_pending=on_pending)
 
-    def status(self) -> str | None:
-        """Return the session's status; None if it has not started."""
-        return self._loop.run(self._status())
-
-    async def _status(self) -> str | None:
-        try:
-            return (await self._client.status(self.id)).status
-        except CheckpointNotFound:
-            return None
-
-    def pending(self) -> list[Interrupt]:
-        """Return the open questions."""
-        return self._loop.run(self._client.pending(self.id))
-
-    def recover(self) -> Ending:
-        """Continue without answering anything: after a crash, or with answers that were recorded elsewhere."""
-        if self.status() != "running":
-            return self.follow(self._client.recover(self.id))
-        hint(f"Session {visible_line(self.id)} is running; following it.")
-        return self.follow(self._client.attach(self.id, after=None))
-
-    def _answered(self, answers: dict[Interrupt, Any]) -> RemoteRun:
-        return self._client.resume(self.id, answers, by=self._options.by)
-
-    def _words(self) -> list[str]:
-        return []
+    def _attached(self) -> RemoteRun:
+        return self._client.attach(self.id, after=None)
 
 
 def session_of(options: argparse.Namespace, *, existing: bool) -> Session:
@@ -429,8 +369,7 @@ def session_of(options: argparse.Namespace, *, existing: bool) -> Session:
     """
     if server_url(options) is not None:
         return ServerSession(options, existing=existing)
-    if options.token is not None:
-        raise UsageError("--token goes with --server.")
+    check_token(options)
     return LocalSession(options, existing=existing)
 
 
@@ -582,7 +521,10 @@ def recover(options: argparse.Namespace) -> int:
 
 
 @takes(
-    *STORED_PROGRAM,
+    arg("program", metavar=PROGRAM_NAME, nargs="?", help=f"{A_PROGRAM}; with --server, nothing"),
+    ALLOW,
+    STORE,
+    *SERVER,
     SESSION,
     arg(
         "values",
@@ -601,9 +543,23 @@ def recover(options: argparse.Namespace) -> int:
 )
 def edit(options: argparse.Namespace) -> int:
     """Write the checkpoint and print how to continue."""
+    if server_url(options) and options.program is not None:
+        # Without a program, each word stands one place further on.
+        options.values, options.session = [options.session, *options.values], options.program
+        options.program = None
     values = {name.removesuffix(":"): _value_of(name, text) for name, text in pairs_of("", options.values).items()}
-    runner = runner_of(named_in(options).program, options, existing=True)
-    point = asyncio.run(_edit(runner if options.user is None else runner.for_user(options.user), options, values))
+    place = {"checkpoint_id": options.checkpoint, "as_node": options.as_node, "at": options.at, "again": options.again}
+    if server_url(options):
+        if options.by != person():
+            raise UsageError("--by does not go with --server: the server knows who edits.")
+        point = asyncio.run(closing(client_of(options), lambda client: client.edit(options.session, values, **place)))
+    else:
+        check_token(options)
+        runner = runner_of(named_in(options).program, options, {}, existing=True)
+        runner = runner if options.user is None else runner.for_user(options.user)
+        point = asyncio.run(
+            closing(runner, lambda runner: runner.edit(options.session, values, **place, by=options.by))
+        )
     if options.json:
         print_json({"session_id": options.session, "checkpoint_id": point.id, "next": list(point.next)})
         return 0
@@ -611,23 +567,9 @@ def edit(options: argparse.Namespace) -> int:
     changed = visible_line(", ".join(values))
     print(f"Checkpoint {visible_line(point.id)}, on a new branch, has the new {changed}.{following}")
     if point.next:
-        hint(f"Go on with: {command(options, 'recover', options.program, options.session)}")
+        program = [options.program] if options.program is not None else []
+        hint(f"Go on with: {command(options, 'recover', *program, options.session)}")
     return 0
-
-
-async def _edit(runner: Runner, options: argparse.Namespace, values: dict[str, Any]) -> Checkpoint:
-    try:
-        return await runner.edit(
-            options.session,
-            values,
-            checkpoint_id=options.checkpoint,
-            as_node=options.as_node,
-            at=options.at,
-            again=options.again,
-            by=options.by,
-        )
-    finally:
-        await runner.store.close()
 
 
 def _value_of(name: str, text: str) -> Any:  # Any: JSON

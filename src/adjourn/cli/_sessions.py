@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 from msgspec.structs import asdict
@@ -17,10 +18,11 @@ from adjourn._engine.record import APPROVALS
 from adjourn._owner import owner_name
 from adjourn._screen import Card, Screen
 from adjourn._text import counted, visible, visible_line
-from adjourn.errors import UsageError
+from adjourn.errors import AdjournError, UsageError
 from adjourn.events import CheckpointSaved, Event, Failed, Interrupt, Interrupted, MessageEvent
+from adjourn.messages import Message
 from adjourn.printing import described, print_event, question_rows, tool_request
-from adjourn.sessions import AuditEntry, Problem, Sessions, Verification, WaitingInput
+from adjourn.sessions import AuditEntry, Problem, Sessions, Verification
 from adjourn.sessions._contents import Contents
 from adjourn.sessions._log import read_events
 from adjourn.sessions._questions import questions_of
@@ -30,12 +32,38 @@ from adjourn.stores.kit import Audit, GetHead, ListEvents, ListSessions
 from adjourn.stores.types import Status
 
 from ._asking import answering
-from ._options import JSON, SESSION, STORE, WHOSE, arg, takes
+from ._options import JSON, SERVER, SESSION, STORE, WHOSE, arg, takes
 from ._printing import ago, at, clock, place_of, print_each, print_json, print_table
-from ._stores import KEY_VARIABLE, command, with_sessions, with_store
+from ._stores import (
+    KEY_VARIABLE,
+    StoredSessions,
+    check_no_server,
+    check_token,
+    client_of,
+    closing,
+    command,
+    program_words,
+    server_url,
+    with_sessions,
+    with_store,
+    with_stored,
+)
 
-Key = tuple[str, str]
-"""The app and the id of a session."""
+if TYPE_CHECKING:
+    from adjourn.client import Client, SessionInfo
+
+
+class _Listed(NamedTuple):
+    """A session in a list, with the status that it is shown with."""
+
+    session_id: str
+    questions: int
+    status: str
+    updated: datetime
+    user: str | None
+    app: str
+    document: dict[str, Any]
+
 
 STATUSES = ("queued", "running", "waiting", "answered", "expired", "failed", "cancelled", "done")
 
@@ -60,49 +88,58 @@ def count(text: str) -> int:
     *WHOSE,
     arg("--limit", type=count, default=50, help="at most this many, most recent first (50)"),
     STORE,
+    *SERVER,
     JSON,
 )
 def sessions(options: argparse.Namespace) -> int:
     """List the sessions."""
-    heads, open_, statuses = with_store(options, lambda store: _read_heads(store, options))
+    if server_url(options):
+        found = asyncio.run(closing(client_of(options), lambda client: _list_served(client, options)))
+    else:
+        check_token(options)
+        found = with_store(options, lambda store: _list_stored(store, options))
     if options.json:
-        print_json([session(head, open_[head.app, head.session]) for head in heads])
+        print_json([each.document for each in found])
         return 0
-    if not heads:
-        print(
-            f"No sessions with {' and '.join(_sessions_filters(options))}."
-            if _sessions_filters(options)
-            else "No sessions."
-        )
-        if options.app is not None:
+    if not found:
+        given = {name: getattr(options, name) for name in ("status", "user", *([] if server_url(options) else ["app"]))}
+        filters = [f"{name} {visible_line(value)}" for name, value in given.items() if value]
+        print(f"No sessions with {' and '.join(filters)}." if filters else "No sessions.")
+        if options.app is not None and not server_url(options):
             print("With --all-apps, those of other apps are listed, too.", file=sys.stderr)
         return 0
-    _print_heads(heads, open_, statuses, with_app=options.app is None)
-    if any(open_[head.app, head.session] for head in heads):
+    titles = ("SESSION", "STATUS", "QUESTIONS", "LAST WRITTEN", "USER")
+    rows = [
+        (each.session_id, each.status, str(each.questions or ""), ago(each.updated), each.user or "") for each in found
+    ]
+    if options.app is None:
+        titles, rows = (*titles, "APP"), [(*row, each.app) for row, each in zip(rows, found, strict=True)]
+    print_table(titles, rows)
+    if any(each.questions for each in found):
         print(f"\nSee the questions with: {command(options, 'pending')}", file=sys.stderr)
     return 0
 
 
-async def _read_heads(store: Store, options: argparse.Namespace) -> tuple[list[Head], Counter[Key], dict[Key, str]]:
-    """Return the sessions, how many questions each has open, and the status that each is shown with."""
-    heads: list[Head] = []
-    open_: Counter[Key] = Counter()
-    statuses: dict[Key, str] = {}
+async def _list_stored(store: Store, options: argparse.Namespace) -> list[_Listed]:
+    found: list[_Listed] = []
     for stored in _STORED.get(options.status, (options.status,)):
-        found: list[Head] = []
-        async for head in _listed(store, options, stored):
-            if len(found) == options.limit:
+        fitting = 0
+        async for head in _heads(store, options, stored):
+            if fitting == options.limit:
                 break
-            open_[_key(head)] = len(await questions_of(store, head))
-            statuses[_key(head)] = shown = await _status_shown(store, head, open_)
-            if options.status in (None, status_of(head), shown):
-                found.append(head)
-        heads += found
-    heads.sort(key=lambda head: head.updated, reverse=True)
-    return heads[: options.limit], open_, statuses
+            open_ = len(await questions_of(store, head))
+            shown = status = status_of(head)
+            if status == "waiting" and not open_:
+                # Without an open question, it waits to be resumed; what nobody answered has expired.
+                shown = "expired" if any(row.how is None for row in await store.read(Audit(head.ref))) else "answered"
+            if options.status in (None, status, shown):
+                fitting += 1
+                listed = (head.session, open_, shown, at(head.updated), head.user, head.app)
+                found.append(_Listed(*listed, session(head, open_)))
+    return sorted(found, key=lambda each: each.updated, reverse=True)[: options.limit]
 
 
-async def _listed(store: Store, options: argparse.Namespace, stored: Status | None) -> AsyncIterator[Head]:
+async def _heads(store: Store, options: argparse.Namespace, stored: Status | None) -> AsyncIterator[Head]:
     """Yield sessions that are stored with a status, most recent first."""
     after = None
     while True:
@@ -116,34 +153,39 @@ async def _listed(store: Store, options: argparse.Namespace, stored: Status | No
         after = page[-1].cursor
 
 
-def _key(head: Head) -> Key:
-    return head.app, head.session
+async def _list_served(client: Client, options: argparse.Namespace) -> list[_Listed]:
+    found: list[_Listed] = []
+    wanted, after = ("waiting" if options.status in ("answered", "expired") else options.status), None
+    while len(found) < options.limit:
+        page = await client.sessions(status=wanted, after=after, limit=_PAGE)
+        for each in page:
+            shown = await _status_served(client, each)
+            if options.status in (None, each.status, shown):
+                listed = (each.session_id, len(each.interrupts), shown, each.since, each.user_id, "")
+                found.append(_Listed(*listed, _document_served(each)))
+        if (after := page.next) is None:
+            break
+    return found[: options.limit]
 
 
-async def _status_shown(store: Store, head: Head, open_: Counter[Key]) -> str:
-    status = status_of(head)
-    if status != "waiting" or open_[_key(head)]:
-        return status
-    # Without an open question, it waits to be resumed; what nobody answered has expired.
-    return "expired" if any(row.how is None for row in await store.read(Audit(head.ref))) else "answered"
+async def _status_served(client: Client, found: SessionInfo) -> str:
+    if found.status != "waiting" or found.interrupts:
+        return found.status
+    return "expired" if any(each.outcome is None for each in await client.audit(found.session_id)) else "answered"
 
 
-def _sessions_filters(options: argparse.Namespace) -> list[str]:
-    given = {name: getattr(options, name) for name in ("status", "user", "app")}
-    return [f"{name} {visible_line(value)}" for name, value in given.items() if value]
-
-
-def _print_heads(heads: list[Head], open_: Counter[Key], statuses: dict[Key, str], *, with_app: bool) -> None:
-    titles = ("SESSION", "STATUS", "QUESTIONS", "LAST WRITTEN", "USER")
-    rows = [_head_row(head, open_, statuses) for head in heads]
-    if with_app:
-        titles, rows = (*titles, "APP"), [(*row, head.app) for row, head in zip(rows, heads, strict=True)]
-    print_table(titles, rows)
-
-
-def _head_row(head: Head, open_: Counter[Key], statuses: dict[Key, str]) -> tuple[str, ...]:
-    count = open_[_key(head)]
-    return head.session, statuses[_key(head)], str(count or ""), ago(at(head.updated)), head.user or ""
+def _document_served(found: SessionInfo) -> dict[str, Any]:
+    return {
+        "session_id": found.session_id,
+        "status": found.status,
+        "questions": len(found.interrupts),
+        "inputs": found.inputs,
+        "agent": found.agent,
+        "user_id": found.user_id,
+        "checkpoint_id": found.checkpoint_id,
+        "updated": found.since.isoformat(),
+        "removed_after": None if found.removed_after is None else found.removed_after.isoformat(),
+    }
 
 
 _SIGNS = {
@@ -155,20 +197,27 @@ _SIGNS = {
 }
 
 
-class _Queued(NamedTuple):
-    """A session in which no turn has begun."""
+class _Shown(NamedTuple):
+    """What there is of a session, of a store or of a server; of one in which no turn has begun, what waits for it."""
 
-    head: Head
-    inputs: list[WaitingInput]
-
-
-class _Found(NamedTuple):
-    contents: Contents
-    questions: list[Interrupt]
-    events: list[Event]
+    document: dict[str, Any]
+    status: str
+    program: str
+    updated: datetime
+    checkpoint: str
+    inputs: int
+    user: str | None
+    owner: str | None = None
+    note: str = ""
+    waiting: list[Any] | None = None
+    questions: Sequence[Interrupt] = ()
+    events: Sequence[Event] = ()
+    messages: Sequence[Message] = ()
+    state: Mapping[str, Any] | None = None
 
 
 _GONE = "its process is gone; a worker goes on with it, or `adjourn recover`"
+_EXPIRED, _ANSWERED = "expired: `recover` continues it", "answered, and waits to be resumed"
 
 
 @takes(
@@ -177,109 +226,164 @@ _GONE = "its process is gone; a worker goes on with it, or `adjourn recover`"
     arg("--events", action="store_true", help="also show its stored events"),
     *WHOSE,
     STORE,
+    *SERVER,
     JSON,
 )
 def show(options: argparse.Namespace) -> int:
     """Show the session."""
-    found = with_sessions(options, lambda sessions: _read_session(sessions, options))
-    if isinstance(found, _Queued):
-        _show_queued(options, found)
-        return 0
+    if server_url(options):
+        found = asyncio.run(closing(client_of(options), lambda client: _read_served(client, options)))
+    else:
+        check_token(options)
+        found = with_stored(options, lambda sessions: _read_stored(sessions, options))
     if options.json:
-        print_json(_session_document(found, with_events=options.events))
+        events = [msgspec.to_builtins(each, enc_hook=repr) for each in found.events]
+        print_json({**found.document, "events": events} if options.events and found.waiting is None else found.document)
         return 0
-    _print_status(found)
+    _print_status(options.session, found)
+    if found.waiting is not None:
+        print(f"\nBegin with: {_recover(options)}", file=sys.stderr)
+        return 0
     if options.events:
         _print_events(found.events)
-    _print_contents(found.contents)
+    _print_contents(found)
     print_each(found.questions)
-    _print_next(options, found)
+    if options.checkpoint is not None:
+        line = command(options, "fork", options.session, "--checkpoint", found.checkpoint)
+        print(f"\nA new session from here: {line}", file=sys.stderr)
+    elif found.status == "waiting" and found.questions:
+        print(f"\nAnswer with: {answering(options, options.session, found.questions)}", file=sys.stderr)
+    elif found.status not in ("done", "running"):
+        print(f"\nGo on with: {_recover(options)}", file=sys.stderr)
     return 0
 
 
-async def _read_session(sessions: Sessions, options: argparse.Namespace) -> _Found | _Queued:
+def _recover(options: argparse.Namespace) -> str:
+    return command(options, "recover", *program_words(options), options.session)
+
+
+async def _read_stored(sessions: StoredSessions, options: argparse.Namespace) -> _Shown:
     status = await sessions.status(options.session)
     ref = SessionRef(options.session, status.app_name, sessions.user_id)
     head = None if status.checkpoint_id or options.checkpoint is not None else await sessions.store.read(GetHead(ref))
     if head is not None and not head.checkpoint:
-        return _Queued(head, await sessions.inputs(options.session))
+        waiting = await sessions.inputs(options.session)
+        inputs = [{"id": each.id, "input": plain(each.input), "user_id": each.user_id} for each in waiting]
+        document = {**session(head, 0), "program": head.program, "waiting": inputs}
+        return _Shown(document, "queued", head.program, at(head.updated), "", head.inputs, head.user, waiting=inputs)
     contents = await Contents.at(sessions.store, ref, options.checkpoint)
-    is_head = contents.checkpoint == contents.head.checkpoint
-    asked: list[Interrupt] = list(await sessions.pending(options.session)) if is_head else []
-    # The last one says why a session failed, whether all are wanted or not.
-    after = 0 if options.events else max(contents.head.seq - 1, 0)
-    batches = await sessions.store.read(ListEvents(ref, after))
-    events = [event for batch in batches for event in read_events(batch)]
-    return _Found(contents, asked, events)
-
-
-def _session_document(found: _Found, *, with_events: bool) -> dict[str, Any]:
-    contents = found.contents
-    document = {
-        **session(contents.head, len(found.questions)),
-        "checkpoint_id": contents.checkpoint,
-        "program": contents.program,
-        "messages": plain(contents.messages),
-        "state": {name: plain(value) for name, value in contents.fields.items()},
-        "open": questions(found.questions),
-    }
-    return (
-        {**document, "events": [msgspec.to_builtins(each, enc_hook=repr) for each in found.events]}
-        if with_events
-        else document
+    head, is_head = contents.head, contents.checkpoint == contents.head.checkpoint
+    asked: Sequence[Interrupt] = await sessions.pending(options.session) if is_head else ()
+    # The last event says why a session failed, whether all are wanted or not.
+    batches = await sessions.store.read(ListEvents(ref, 0 if options.events else max(head.seq - 1, 0)))
+    note = ""
+    if status_of(head) == "waiting" and not asked and is_head:
+        note = _EXPIRED if any(contents.rows[each].how is None for each in contents.scope.questions.open) else _ANSWERED
+    owner = owner_of(head)
+    return _Shown(
+        document={
+            **session(head, len(asked)),
+            "checkpoint_id": contents.checkpoint,
+            "program": contents.program,
+            "messages": plain(contents.messages),
+            "state": {name: plain(value) for name, value in contents.fields.items()},
+            "open": questions(asked),
+        },
+        status=status_of(head),
+        program=contents.program,
+        updated=at(head.updated),
+        checkpoint=contents.checkpoint,
+        inputs=head.inputs,
+        user=head.user,
+        owner=None if owner is None else owner_name(owner),
+        note=note,
+        questions=asked,
+        events=[event for batch in batches for event in read_events(batch)],
+        messages=contents.messages,
+        # An agent's other fields are internal; --json includes them.
+        state=None if contents.is_agent else contents.fields,
     )
 
 
-def _show_queued(options: argparse.Namespace, found: _Queued) -> None:
-    """Show what there is of a session in which no turn has begun."""
-    head, waiting = found
-    if options.json:
-        inputs = [{"id": each.id, "input": plain(each.input), "user_id": each.user_id} for each in waiting]
-        print_json({**session(head, 0), "program": head.program, "waiting": inputs})
-        return
-    rows = [("program", visible_line(head.program)), *_queue(head)]
-    rows += [("user", visible_line(head.user))] if head.user is not None else []
-    rows += [("next", described(plain(each.input))) for each in waiting[:1]]
-    Screen(sys.stdout).show(Card(*_SIGNS["queued"], f"{head.session} is queued", tuple(rows)))
-    line = command(options, "recover", "MODULE:ATTRIBUTE", options.session)
-    print(f"\nBegin with: {line}", file=sys.stderr)
+async def _read_served(client: Client, options: argparse.Namespace) -> _Shown:
+    found = await client.status(options.session)
+    document = {**_document_served(found), "program": found.agent}
+    about = (found.agent, found.since)
+    if not found.checkpoint_id and options.checkpoint is None:
+        inputs = [{"id": each.id, "input": each.input} for each in await client.inputs(options.session)]
+        document["waiting"] = inputs
+        return _Shown(document, "queued", *about, "", found.inputs, found.user_id, waiting=inputs)
+    if found.status == "running" and options.events:
+        recover = command(options, "recover", options.session)
+        raise UsageError(f"--events: a server sends those of a session that runs as they come. `{recover}` follows it.")
+    is_head = options.checkpoint in (None, found.checkpoint_id)
+    # A head in the middle of a step is no checkpoint of its own, but it has a state.
+    held: Any = await client.state(options.session, checkpoint_id=None if is_head else options.checkpoint)
+    state = cast("dict[str, Any]", held) if isinstance(held, dict) else {"state": held}
+    try:
+        messages = msgspec.convert(state.get("messages", ()), tuple[Message, ...])
+    except msgspec.ValidationError:
+        messages = ()  # A graph may call something else so.
+    asked = found.interrupts if is_head else ()
+    shown = await _status_served(client, found) if is_head else ""
+    kinds = {agent.name: agent.kind for agent in await client.agents()}
+    checkpoint = found.checkpoint_id if is_head else options.checkpoint
+    return _Shown(
+        document={
+            **document,
+            "questions": len(asked),
+            "checkpoint_id": checkpoint,
+            "messages": plain(messages),
+            "state": state,
+            "open": questions(asked),
+        },
+        status=found.status,
+        program=found.agent,
+        updated=found.since,
+        checkpoint=checkpoint,
+        inputs=found.inputs,
+        user=found.user_id,
+        note={"expired": _EXPIRED, "answered": _ANSWERED}.get(shown, ""),
+        questions=asked,
+        events=await _events_served(client, options.session) if options.events or found.status == "failed" else (),
+        messages=messages,
+        state=None if kinds.get(found.agent) == "agent" else state,
+    )
 
 
-def _queue(head: Head) -> list[tuple[str, str]]:
-    if not head.inputs:
-        return []
-    return [("queue", "1 input waits" if head.inputs == 1 else f"{head.inputs} inputs wait")]
+async def _events_served(client: Client, session_id: str) -> list[Event]:
+    """Return the stored events of a session that nobody runs."""
+    found: list[Event] = []
+    try:
+        async for event in client.attach(session_id):
+            found.append(event)  # noqa: PERF401 - those before a failure count
+    except AdjournError:
+        if not found or not isinstance(found[-1], Failed):
+            raise  # Else it is why the session failed, which its last event says.
+    return found
 
 
-def _print_status(found: _Found) -> None:
-    contents, head = found.contents, found.contents.head
-    status = status_of(head)
-    sign, colour = _SIGNS.get(status, ("■", "yellow"))
-    if status == "waiting" and not found.questions and contents.checkpoint == head.checkpoint:
-        has_expired = any(contents.rows[each].how is None for each in contents.scope.questions.open)
-        status = "expired: `recover` continues it" if has_expired else "answered, and waits to be resumed"
-    rows = [
-        ("program", visible_line(contents.program)),
-        ("written", f"{clock(at(head.updated))}, {ago(at(head.updated))}"),
-        ("at", visible_line(contents.checkpoint)),
-    ]
-    rows += _queue(head)
-    rows += [("user", visible_line(head.user))] if head.user is not None else []
-    owner = owner_of(head)
-    rows += [("run by", visible_line(owner_name(owner)))] if owner is not None else []
-    Screen(sys.stdout).show(Card(sign, colour, f"{head.session} is {status}", (*rows, *_failure(found, status))))
+def _print_status(name: str, found: _Shown) -> None:
+    sign, colour = _SIGNS.get(found.status, ("■", "yellow"))
+    rows = [("program", visible_line(found.program))]
+    if found.waiting is None:
+        rows.append(("written", f"{clock(found.updated)}, {ago(found.updated)}"))
+        rows.append(("at", visible_line(found.checkpoint)))
+    if found.inputs:
+        rows.append(("queue", "1 input waits" if found.inputs == 1 else f"{found.inputs} inputs wait"))
+    if found.user is not None:
+        rows.append(("user", visible_line(found.user)))
+    if found.waiting:
+        rows.append(("next", described(found.waiting[0]["input"])))
+    if found.owner is not None:
+        rows.append(("run by", visible_line(found.owner)))
+    if found.status == "failed":
+        last = found.events[-1] if found.events else None
+        rows.append(("error", f"{last.error}: {last.message}" if isinstance(last, Failed) else _GONE))
+    Screen(sys.stdout).show(Card(sign, colour, f"{name} is {found.note or found.status}", tuple(rows)))
 
 
-def _failure(found: _Found, status: str) -> Iterator[tuple[str, str]]:
-    last = found.events[-1] if found.events else None
-    if status == "failed":
-        yield (
-            "error",
-            f"{last.error}: {last.message}" if isinstance(last, Failed) else _GONE,
-        )
-
-
-def _print_events(events: list[Event]) -> None:
+def _print_events(events: Sequence[Event]) -> None:
     print()
     for event in events:
         # A checkpoint is for the tree; a pause in the log has no questions, and those that are open follow.
@@ -287,35 +391,22 @@ def _print_events(events: list[Event]) -> None:
             print_event(event)
 
 
-def _print_contents(contents: Contents) -> None:
-    if contents.messages:
+def _print_contents(found: _Shown) -> None:
+    if found.messages:
         print()
-        for message in contents.messages:
+        for message in found.messages:
             print_event(MessageEvent(message=message))
-    # An agent's other fields are internal; --json includes them.
-    rest = {name: value for name, value in contents.fields.items() if name != "messages" or not contents.messages}
-    if rest and not contents.is_agent:
+    rest = {name: value for name, value in (found.state or {}).items() if name != "messages" or not found.messages}
+    if rest:
         print()
         Screen(sys.stdout).show(Card("●", "blue", "state", (("", described(plain(rest))),)))
-
-
-def _print_next(options: argparse.Namespace, found: _Found) -> None:
-    if options.checkpoint is not None:
-        line = command(options, "fork", options.session, "--checkpoint", found.contents.checkpoint)
-        print(f"\nA new session from here: {line}", file=sys.stderr)
-        return
-    status = status_of(found.contents.head)
-    if status == "waiting" and found.questions:
-        print(f"\nAnswer with: {answering(options, options.session, found.questions)}", file=sys.stderr)
-    elif status != "done" and status != "running":
-        line = command(options, "recover", "MODULE:ATTRIBUTE", options.session)
-        print(f"\nGo on with: {line}", file=sys.stderr)
 
 
 @takes(
     SESSION,
     *WHOSE,
     STORE,
+    *SERVER,
     JSON,
 )
 def tree(options: argparse.Namespace) -> int:
@@ -348,6 +439,7 @@ _NAMED = 5
     arg("--head", metavar="DIGEST", help="with --verify: what an earlier --verify printed as head"),
     *WHOSE,
     STORE,
+    *SERVER,
     JSON,
 )
 def audit(options: argparse.Namespace) -> int:
@@ -355,9 +447,10 @@ def audit(options: argparse.Namespace) -> int:
     _check_audit(options)
     if options.verify:
         return _verify(options)
-    entries = with_sessions(
-        options, lambda sessions: sessions.audit(options.session, all_branches=options.all_branches)
-    )
+    if options.all_branches:
+        entries = with_stored(options, lambda sessions: sessions.audit(options.session, all_branches=True))
+    else:
+        entries = with_sessions(options, lambda sessions: sessions.audit(options.session))
     if options.json:
         print_json([_entry_document(entry) for entry in entries])
         return 0
@@ -371,6 +464,7 @@ def audit(options: argparse.Namespace) -> int:
 
 
 def _check_audit(options: argparse.Namespace) -> None:
+    check_no_server(options, "verify", "all_branches")
     if not options.verify and (options.all or options.head):
         raise UsageError("--all and --head belong to --verify.")
     if options.all and (options.session or options.head):
@@ -385,7 +479,7 @@ def _verify(options: argparse.Namespace) -> int:
             return await sessions.verify_all()
         return [await sessions.verify(options.session, head=options.head)]
 
-    found = with_sessions(options, verify)
+    found = with_stored(options, verify)
     if options.json:
         documents = [{**asdict(each), "sound": each.is_sound} for each in found]
         print_json(documents if options.all else documents[0])

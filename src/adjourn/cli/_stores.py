@@ -12,23 +12,74 @@ import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from adjourn._text import visible_line
 from adjourn.errors import UsageError
+from adjourn.events import Interrupt
 from adjourn.printing import end_line
-from adjourn.sessions import Sessions
-from adjourn.stores import EncryptedStore, Store, open_store
+from adjourn.sessions import Answers, AuditEntry, Page, Sessions, SessionStatus, SessionSummary, Tree
+from adjourn.stores import EncryptedStore, SessionRef, Store, open_store
+from adjourn.stores.kit import Cancel
 from adjourn.stores.urls import shown_url, without_passwords
 
-from ._options import APP, STORE_VARIABLE, TOKEN_VARIABLE
+from ._options import APP, PROGRAM_NAME, STORE_VARIABLE, TOKEN_VARIABLE
 from ._printing import hint
 
 if TYPE_CHECKING:
-    from adjourn.client import Client, Reconnecting
+    from adjourn.client import Client, Reconnecting, SessionInfo
+    from adjourn.runner._following import CancelMode
 
 
 T = TypeVar("T")
+AnyStatus: TypeAlias = "SessionStatus | SessionInfo"
+
+
+class AnySessions(Protocol):
+    """The sessions of a store or of a server: what commands do with them, whichever it is."""
+
+    async def status(self, session_id: str, /) -> AnyStatus: ...
+    async def pending(
+        self,
+        session_id: str | None = None,
+        /,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        **filters: Any,
+    ) -> Page[Interrupt]: ...
+    async def count_pending(self, session_id: str | None = None, /, **filters: Any) -> int: ...
+    async def answer(
+        self,
+        session_id: str,
+        answers: Answers = None,
+        /,
+        *,
+        by: str | None = None,
+        message: str | None = None,
+        checkpoint_id: str | None = None,
+    ) -> SessionSummary | SessionInfo: ...
+    async def cancel(self, session_id: str, mode: CancelMode = "now", /) -> bool: ...
+    async def audit(self, session_id: str, /) -> list[AuditEntry]: ...
+    async def tree(self, session_id: str, /) -> Tree: ...
+    async def fork(
+        self, session_id: str, /, *, checkpoint_id: str | None = None, to: str | None = None, again: bool = False
+    ) -> str: ...
+    async def delete(self, session_id: str, /) -> None: ...
+    async def close(self) -> None: ...
+
+
+class StoredSessions(Sessions):
+    """The sessions of a store, with what else a server does."""
+
+    async def cancel(self, session_id: str, mode: CancelMode = "now") -> bool:
+        """Ask the process that runs a session to stop; return whether there is one."""
+        found = await self.status(session_id)
+        if found.owner is None:
+            return False
+        await self.store.write(Cancel(SessionRef(session_id, found.app_name, found.user_id), mode))
+        return True
+
 
 KEY_VARIABLE = "ADJOURN_AUDIT_KEY"
 """The secret that signs the log; several are separated by blanks, and the first one signs."""
@@ -47,7 +98,7 @@ def store_url(options: argparse.Namespace) -> str | None:
 def with_store(options: argparse.Namespace, work: Callable[[Store], Awaitable[T]]) -> T:
     """Run `work` with the store, then close it."""
     with _few_warnings():
-        return asyncio.run(_work(existing_store(options), work))
+        return asyncio.run(closing(existing_store(options), work))
 
 
 @contextmanager
@@ -76,21 +127,51 @@ class _Warnings(logging.Handler):
         self.found.setdefault(about, []).append(record.getMessage())
 
 
-def with_sessions(options: argparse.Namespace, work: Callable[[Sessions], Awaitable[T]]) -> T:
+def with_stored(options: argparse.Namespace, work: Callable[[StoredSessions], Awaitable[T]]) -> T:
     """Run `work` with the sessions of the app and user that are named, then close the store."""
 
     async def do_work(store: Store) -> T:
-        sessions = Sessions(store, app_name=options.app, audit_key=os.environ.get(KEY_VARIABLE, "").split() or None)
+        keys = os.environ.get(KEY_VARIABLE, "").split() or None
+        sessions = StoredSessions(store, app_name=options.app, audit_key=keys)
         return await work(sessions if options.user is None else sessions.for_user(options.user))
 
     return with_store(options, do_work)
 
 
-async def _work(store: Store, work: Callable[[Store], Awaitable[T]]) -> T:
+def with_sessions(options: argparse.Namespace, work: Callable[[AnySessions], Awaitable[T]]) -> T:
+    """Run `work` with the sessions of the server or the store that is named, then close it."""
+    if server_url(options) is None:
+        check_token(options)
+        return with_stored(options, work)
+    return asyncio.run(closing(client_of(options), work))
+
+
+class _Closed(Protocol):
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Closed)
+
+
+async def closing(opened: C, work: Callable[[C], Awaitable[T]]) -> T:
+    """Work with a store, or with sessions, and close them."""
     try:
-        return await work(store)
+        return await work(opened)
     finally:
-        await store.close()
+        await opened.close()
+
+
+def check_token(options: argparse.Namespace) -> None:
+    """Refuse a token where no server is named."""
+    if getattr(options, "token", None) is not None:
+        raise UsageError("--token goes with --server.")
+
+
+def check_no_server(options: argparse.Namespace, *names: str) -> None:
+    """Refuse options for which the API of a server has no route."""
+    for name in names:
+        if server_url(options) is not None and getattr(options, name):
+            raise UsageError(f"--{name.replace('_', '-')}: the API of a server has no route for it. Use --store URL.")
 
 
 def existing_store(options: argparse.Namespace) -> Store:
@@ -137,6 +218,11 @@ def command(options: argparse.Namespace, *words: str) -> str:
     return _pasted("adjourn", *words, *named)
 
 
+def program_words(options: argparse.Namespace) -> list[str]:
+    """Return what stands for the program in a command that is printed: nothing where a server has it."""
+    return [] if server_url(options) else [PROGRAM_NAME]
+
+
 _OF_PROGRAMS = ("chat", "resume", "recover")
 """The commands that take the app from their program."""
 
@@ -172,17 +258,3 @@ def _say(lost: Reconnecting) -> None:
     if lost.attempt == 1:
         end_line()
         hint(f"The connection was lost ({visible_line(lost.error)}); trying again.")
-
-
-def with_inbox(options: argparse.Namespace, work: Callable[[Sessions | Client], Awaitable[T]]) -> T:
-    """Run `work` with the server or the store that is named, then close it."""
-    if server_url(options) is None:
-        if getattr(options, "token", None) is not None:
-            raise UsageError("--token goes with --server.")
-        return with_sessions(options, work)
-    return asyncio.run(_with_client(client_of(options), work))
-
-
-async def _with_client(client: Client, work: Callable[[Sessions | Client], Awaitable[T]]) -> T:
-    async with client:
-        return await work(client)
