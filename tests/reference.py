@@ -1,4 +1,4 @@
-"""Writes docs/reference.md: every public name with its first sentence. Run it as `python -m tests.reference`."""
+"""Writes docs/reference.md: every public name with its first sentence, and options. Run `python -m tests.reference`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import Any
 
 import adjourn
+from adjourn import runner
+from adjourn._options import options_of
 from tests.test_docs import ROOT
 
 PAGE = ROOT / "docs" / "reference.md"
@@ -84,11 +86,25 @@ def sentence(package: str, name: str) -> str:
     return " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split()).replace("|", "\\|")
 
 
+OPTIONS: dict[str, Any] = {"Runner": runner.Options}
+"""Whose options are listed, and where they are declared."""
+
+
+def option_rows(declared: Any) -> Iterator[str]:
+    """Return a row of a table for every option."""
+    yield "| Option | |"
+    yield "|---|---|"
+    for name, option in options_of(declared).items():
+        text = option.text.replace("|", "\\|")
+        yield f"| `{name}` | {text} |"
+
+
 def lines() -> Iterator[str]:
     yield "# Every name\n"
     yield "What is public, with a sentence each and the page that explains it. Names with a star are importable from"
     yield "`adjourn` itself; the others from their module. What starts with an underscore is ours, and may change.\n"
-    yield "`python -m tests.reference` writes this page from the docstrings.\n"
+    yield "`python -m tests.reference` writes this page from the docstrings. The options of a runner are"
+    yield "[at its end](#options-of-runner).\n"
     yield "`stored` ★ is a decorator that registers a class under a name, so that its objects can be stored; see"
     yield "[stores](stores.md). `Secret` ★ is a value that code can use and nobody gets to see; see"
     yield "[security](security.md#secrets)."
@@ -100,6 +116,9 @@ def lines() -> Iterator[str]:
         for name in public_names(package):
             star = " ★" if name in adjourn.__all__ else ""
             yield f"| `{name}`{star} | {sentence(package, name)} |"
+    for name, declared in OPTIONS.items():
+        yield f"\n## Options of `{name}`\n"
+        yield from option_rows(declared)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import adjourn
-from tests.reference import GUIDES, PAGE, public_names, sentence
+from tests.reference import GUIDES, OPTIONS, PAGE, option_rows, public_names, sentence
 
 SECTIONS: dict[str, str] = dict(
     re.findall(r"^## adjourn\.(\w+)\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -23,3 +23,11 @@ def test_every_public_name_is_on_the_page(package: str) -> None:
 def test_what_is_typed_every_day_is_in_a_module() -> None:
     named = {name for package in GUIDES for name in public_names(package)}
     assert set(adjourn.__all__) - named == {"Secret", "stored"}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_is_on_the_page_as_it_is_declared(name: str) -> None:
+    _, _, after = PAGE.read_text(encoding="utf-8").partition(f"## Options of `{name}`\n\n")
+    rows = after.partition("\n\n")[0].splitlines()
+    assert rows == list(option_rows(OPTIONS[name])), "Run `python -m tests.reference`."
+    assert not any(row.endswith("|  |") for row in rows)

@@ -78,6 +78,20 @@ def instead_of(options: Iterable[str], here: Mapping[str, str] | None = None) ->
     return "".join(f" {sentence}" for sentence in known)
 
 
+def check_known(
+    whose: str, options: Iterable[str], known: Iterable[str], here: Mapping[str, str] | None = None
+) -> None:
+    """Refuse options that are not among those known.
+
+    Raises:
+        UsageError: naming them, with what to write instead where that is known.
+    """
+    names = list(known)
+    if unknown := sorted(set(options) - set(names)):
+        hint = instead_of(unknown, here)
+        raise UsageError(f"{whose}: unknown option {', '.join(unknown)}.{hint} There are: {', '.join(names)}.")
+
+
 def explains_run(run: F) -> F:
     """Let the `run` of an agent, which a runner calls, say how to run the agent."""
 

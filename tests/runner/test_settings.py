@@ -36,8 +36,7 @@ def lines(documented: Any) -> list[str]:
 
 @pytest.mark.parametrize("option", Options.__annotations__)
 def test_help_tells_every_option_in_one_line(option: str):
-    (told,) = [line for line in lines(Runner.__init__) if line.startswith(f"{option}: ")]
-    assert told in lines(Options)
+    assert len([line for line in lines(Runner.__init__) if line.startswith(f"{option}: ")]) == 1
 
 
 WRONG: dict[str, list[Any]] = {

@@ -18,7 +18,7 @@ from adjourn._checks import is_count, is_positive
 from adjourn._engine.program import Program
 from adjourn._engine.retry import Retry
 from adjourn._generics import Defaulted, S
-from adjourn._habits import OF_RUNNERS, checks_options, instead_of
+from adjourn._habits import OF_RUNNERS, check_known, checks_options
 from adjourn.context import RunContext
 from adjourn.errors import UsageError
 from adjourn.models import ChatModel
@@ -265,7 +265,8 @@ class StateGraph(Draft, Defaulted, Generic[S]):
             GraphError: listing every problem.
             UsageError: an option is invalid.
         """
-        _check_known(options)
+        known = (*(StateGraph.compile.__kwdefaults__ or ()), *Options.__annotations__)
+        check_known("compile", options, known, {"timeout": "node_timeout=..., or run_timeout=..."})
         if not is_count(max_steps):
             raise UsageError(f"max_steps={max_steps!r}: give a whole number; a graph needs at least one superstep.")
         timeouts = {"step_timeout": step_timeout, "node_timeout": node_timeout, "run_timeout": run_timeout}
@@ -291,13 +292,6 @@ class StateGraph(Draft, Defaulted, Generic[S]):
         )
         compile_plan(self, graph, NodeSettings(retry=retry, timeout=node_timeout), breakpoints, strict=strict)
         return graph
-
-
-def _check_known(options: Mapping[str, Any]) -> None:
-    if unknown := sorted(set(options) - set(Options.__annotations__)):
-        hint = instead_of(unknown, {"timeout": "node_timeout=..., or run_timeout=..."})
-        known = ", ".join((*(StateGraph.compile.__kwdefaults__ or ()), *Options.__annotations__))
-        raise UsageError(f"compile: unknown option {', '.join(unknown)}.{hint} There are: {known}.")
 
 
 def _names(option: str, given: object) -> frozenset[str]:

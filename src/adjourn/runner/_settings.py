@@ -11,7 +11,7 @@ from adjourn._checks import check_middleware, is_count, is_positive
 from adjourn._engine.record import MAX_BYTES
 from adjourn._engine.values import adopt_value
 from adjourn._generics import Deps
-from adjourn._habits import WITHOUT_RETRY, instead_of
+from adjourn._habits import WITHOUT_RETRY, check_known
 from adjourn._temporary import temporary_id
 from adjourn._values.frozen import check_json
 from adjourn.errors import UsageError
@@ -89,12 +89,7 @@ class RunnerSettings(Settings):
     app: str
 
     def __init__(self, options: Options) -> None:
-        unknown = set(options) - set(Options.__annotations__)
-        if unknown:
-            raise UsageError(
-                f"Unknown option {', '.join(sorted(unknown))}.{instead_of(sorted(unknown), WITHOUT_RETRY)} There are: "
-                f"{', '.join(Options.__annotations__)}."
-            )
+        check_known("Runner", options, Options.__annotations__, WITHOUT_RETRY)
         store, self.app = options.get("store"), options.get("app_name", "adjourn")
         check_name("app_name", self.app)  # One app runs the programs, so None, for all apps, is not valid here.
         super().__init__(

@@ -10,6 +10,7 @@ from adjourn._engine.program import Program
 from adjourn._engine.record import Tree
 from adjourn._generics import Defaulted, Deps_contra, Out_co, State_co
 from adjourn._habits import OF_RUNNERS, RUN_AGENT, Explains, explains_options
+from adjourn._options import tells_options
 from adjourn._values.codec import ClassChanged
 from adjourn._values.frozen import shorten
 from adjourn.errors import (
@@ -50,30 +51,9 @@ class Runner(Sessions, Explains, Defaulted, Generic[Deps_contra, Out_co, State_c
 
     _instead = OF_RUNNERS
 
+    @tells_options(Options)
     def __init__(self, agent: Program[Deps_contra, Out_co, State_co], **options: Unpack[Options[Deps_contra]]) -> None:
-        """Make a runner of `agent`; every option can be left out.
-
-        store: where sessions are kept: a store or its URL, such as "sqlite:///file.db"; None keeps them in this runner.
-        deps: what code of a run finds as `current().deps` when a call gives none: a value, or a function of the status.
-        values: the session values that a new session begins with; what later calls and code write lies over them.
-        require_token: whether an approval must be answered by its token, so that it counts only for what was shown.
-        streaming: whether models are asked for their answers piece by piece; True by default.
-        durability: when a step is stored: "step" before it is reported, "async" while the next runs, "pause" at pauses.
-        app_name: whose sessions these are, as the same id in another app is another session; "adjourn" by default.
-        require_by: True refuses an approval that does not say who gave it, as `by`.
-        may_answer: a function of a question, `by` and the turn's user, which returns True or why the answer is refused.
-        self_approval: False if an approval counts only by somebody who is none of its requesters; True by default.
-        notify: who is told of pauses and ends, such as `Webhooks([...])`; None tells nobody.
-        audit_key: a secret that signs the log, so that nobody without it can change the log unnoticed; or several.
-        middleware: what wraps the calls of models and tools in every agent that this runner runs.
-        interrupts: False makes every question an error, for programs that nobody answers.
-        after_transfer: who takes the next turn after a transfer: "stay" (whoever has it; the default) or "root".
-        max_concurrency: how many nodes of one run may work at once; None for no limit.
-        max_session_bytes: what a session may hold; a run that would store more fails. 256 MiB by default, and at most.
-        lease_ttl: seconds after which a session whose process does not respond may be taken over; 30 by default.
-        store_timeout: seconds that a run waits for a store that does not answer, before it fails; 30 by default.
-        clock: a function that returns the time in seconds since 1970, such as a fake for tests; `time.time` by default.
-        new_id: a function that returns ids for sessions and branches; random ones by default.
+        """Make a runner of `agent`; every option can be left out, and `Options` explains each.
 
         Raises:
             UsageError: `agent` cannot be run, or an option cannot be used.
