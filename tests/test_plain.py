@@ -28,6 +28,7 @@ from adjourn._documents import question
 from adjourn.graph import START, MessagesState, StateGraph
 from adjourn.messages import ImagePart, TextPart, Usage
 from adjourn.sessions import AuditEntry
+from adjourn.tools import Tool
 from tests.agents.calling import call
 from tests.agents.crew import chat
 
@@ -143,5 +144,7 @@ async def test_tools_take_them_as_before() -> None:
         """Count."""
         return usage.calls
 
+    made: Tool = count
+    assert made.schema["properties"] == {"usage": {"$ref": "#/$defs/Usage"}}, "msgspec describes it, not Pydantic"
     agent = chat("A", call("count", usage={"calls": 2}), "done", tools=[count])
     assert (await Runner(agent).run("go")).messages[2].text == "2"
