@@ -21,7 +21,7 @@ MODULES = {
 # The layers, lowest first: a module may import from its own and from those named here. Whatever is not named here is a
 # layer that nobody may import: then this table says where it stands.
 _BASE = {"_generics", "_hiding", "_text", "_checks", "_clients", "_owner", "_temporary", "_yaml", "errors"}
-_GROUND = _BASE | {"_habits", "_options", "_html", "_values", "_schemas", "_parts", "messages", "events"}
+_GROUND = _BASE | {"_habits", "_options", "_html", "_plain", "_values", "_schemas", "_parts", "messages", "events"}
 _ENGINE = _GROUND | {"_engine", "context", "interrupts", "workflows"}
 _PARTS = _ENGINE | {"models", "tools", "middleware"}
 _KEEPING = _ENGINE | {"stores", "sessions"}
@@ -41,9 +41,10 @@ BELOW: dict[str, set[str]] = {
     "_html": {"_text"},
     "_values": {"errors", "_hiding", "_text"},
     "_schemas": {"_values", "errors", "_text"},
-    "_parts": {"_values", "_text"},
-    "messages": {"_parts", "_values", "_text"},
-    "events": {"messages", "_hiding", "_html", "_values"},
+    "_plain": {"_values"},
+    "_parts": {"_plain", "_values", "_text"},
+    "messages": {"_parts", "_plain", "_values", "_text"},
+    "events": {"messages", "_hiding", "_html", "_plain", "_values"},
     "_engine": _GROUND,
     "context": _GROUND | {"_engine"},
     "interrupts": _GROUND | {"_engine"},

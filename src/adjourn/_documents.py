@@ -2,70 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import msgspec
 
-from adjourn._values.codec import TAG, Unknown
+from adjourn._plain import plain as plain
 from adjourn.events import Interrupt
-from adjourn.messages import Message
-from adjourn.printing import as_data
 from adjourn.sessions._status import owner_of, status_of
 from adjourn.stores.types import CheckpointRow, Head
-
-
-def plain(value: Any) -> Any:  # Any: whatever was stored
-    """Return a stored value as JSON data, for programs that do not know its type."""
-    try:
-        return msgspec.to_builtins(_bare(value), str_keys=True, enc_hook=lambda each: _bare(as_data(each)))
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
-
-
-def _bare(value: Any) -> Any:
-    """Return the value without the tags of stored types, which mean nothing to other programs."""
-    match value:
-        case Unknown():
-            return _bare(value.data)
-        case msgspec.Struct() if not value.__struct_config__.array_like:
-            return message(value) if isinstance(value, Message) else _fields(value)
-        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {field.name: _bare(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        case Mapping():
-            return {key: _bare(each) for key, each in cast("Mapping[Any, Any]", value).items()}
-        case Sequence() if not isinstance(value, str | bytes | bytearray):
-            return [_bare(each) for each in cast("Sequence[Any]", value)]
-        case _:
-            return value
-
-
-def _fields(value: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields of a struct as msgspec writes them; of tags, only those that are part of its JSON."""
-    config = value.__struct_config__
-    fields: dict[str, Any] = {}
-    if config.tag_field is not None and config.tag_field != TAG:
-        fields[config.tag_field] = config.tag
-    given = [getattr(value, name) for name in value.__struct_fields__]
-    first = len(given) - len(value.__struct_defaults__)
-    for place, (name, each) in enumerate(zip(value.__struct_encode_fields__, given, strict=True)):
-        is_left_out = config.omit_defaults and place >= first and _is(each, value.__struct_defaults__[place - first])
-        if each is not msgspec.UNSET and not is_left_out:
-            fields[name] = _bare(each)
-    return fields
-
-
-def _is(value: Any, default: Any) -> bool:
-    """Return whether a field has its default; that of an empty list or mapping is a function that makes one."""
-    return value is default or (callable(getattr(default, "factory", None)) and value in ([], {}))
-
-
-def message(said: Message) -> dict[str, Any]:
-    """Return a message as data: who says it and what are always there, the rest if there is any."""
-    fields = _fields(said)
-    return {"role": fields.pop("role"), "content": fields.pop("content", ""), **fields}
 
 
 class Document(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

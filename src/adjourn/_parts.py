@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from ._plain import Documented
 from ._text import a_type
 from ._values.frozen import check_text, freeze
 
@@ -16,6 +17,7 @@ from ._values.frozen import check_text, freeze
 
 class TextPart(
     Struct,
+    Documented,
     frozen=True,
     kw_only=True,
     omit_defaults=True,
@@ -38,6 +40,7 @@ class TextPart(
 
 class ReasoningPart(
     Struct,
+    Documented,
     frozen=True,
     kw_only=True,
     omit_defaults=True,
@@ -67,7 +70,7 @@ class ReasoningPart(
             freeze_extra(self)
 
 
-class CallPart(Struct, frozen=True, kw_only=True, tag_field="type", tag="call", gc=False):
+class CallPart(Struct, Documented, frozen=True, kw_only=True, tag_field="type", tag="call", gc=False):
     """The place of the tool call `id` among the parts of its message; calls without one come last, in their order."""
 
     id: str
@@ -76,7 +79,7 @@ class CallPart(Struct, frozen=True, kw_only=True, tag_field="type", tag="call", 
         check_text(self.id, "CallPart.id")
 
 
-class OpaquePart(Struct, frozen=True, kw_only=True, tag_field="type", tag="opaque", gc=False):
+class OpaquePart(Struct, Documented, frozen=True, kw_only=True, tag_field="type", tag="opaque", gc=False):
     """Something that only `provider` understands (a server-side tool call, a compaction); others never get it."""
 
     provider: str
@@ -87,7 +90,7 @@ class OpaquePart(Struct, frozen=True, kw_only=True, tag_field="type", tag="opaqu
         force_setattr(self, "data", freeze(self.data, "OpaquePart.data"))
 
 
-class _Media(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
+class _Media(Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
     url: str | None = None
     data: bytes | None = None
     media_type: str | None = None

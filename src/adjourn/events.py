@@ -14,11 +14,12 @@ import msgspec
 
 from ._hiding import known
 from ._html import table
+from ._plain import Documented
 from ._values import codec
 from .messages import Message, ToolCall, Usage
 
 
-class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
+class Interrupt(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
     """A question for a person. `schema` is the JSON Schema of an answer; `parent` describes the frame above it.
 
     `title`, `summary` and `description` say in the author's words what is to be decided, `priority` how urgent it is
@@ -73,11 +74,19 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
         }
         return table(f"session {self.session_id} asks", [each for each in rows.items() if each[1] is not None])
 
+    @classmethod
+    def documented(cls) -> Mapping[str, bool]:
+        """Return the names in its document: all but what stands above it, and each is always there."""
+        names = [name for name in cls.__struct_fields__ if name not in ("session_id", "is_root_cause", "parent")]
+        return dict.fromkeys(("session_id", *names), True)
+
     def __hash__(self) -> int:
         return hash(self.token or self.id)  # so that it can be the key of its answer, whatever it shows
 
 
-class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, tag_field="type"):
+class _Event(
+    msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, tag_field="type"
+):
     agent: str = ""
     path: tuple[str, ...] = ()
     address: str = ""
@@ -183,7 +192,9 @@ class Cancelled(_Event, frozen=True, kw_only=True, tag="cancelled"):
     mode: str = "now"
 
 
-class ToolCallPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, gc=False):
+class ToolCallPiece(
+    msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, gc=False
+):
     """A piece of a tool call that a model is writing: `arguments` is the next piece of its JSON text.
 
     `index` is the call's place among the calls of its message. `id` and `name` are as far as the model has written

@@ -22,6 +22,7 @@ from ._parts import (
     check_optional,
     freeze_extra,
 )
+from ._plain import Documented
 from ._text import a_type, with_article
 from ._values.frozen import check_text, freeze, shorten
 from ._values.registry import native
@@ -52,7 +53,7 @@ _ROLES = get_args(Role)
 # No record here can be in a reference cycle, so the garbage collector need not look at them: gc=False.
 
 
-class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, gc=False):
+class ToolCall(Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, gc=False):
     """A tool call requested by a model; `arguments` are plain JSON data, frozen at all levels.
 
     If the model wrote something that is not a JSON object (because it was cut off, for example), `raw` is what it wrote
@@ -83,7 +84,7 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
         return replace(self, arguments=arguments, raw=None)
 
 
-class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, gc=False):
+class Usage(Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, gc=False):
     """The tokens that model calls used; add usages with `+`.
 
     `cached_tokens` were read from the provider's cache and `cache_write_tokens` written to it; both are input tokens.
@@ -122,6 +123,7 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_def
 
 class Message(
     Struct,
+    Documented,
     frozen=True,
     kw_only=True,
     omit_defaults=True,
@@ -153,6 +155,11 @@ class Message(
     response_id: str | None = None
     raw_finish_reason: str | None = None
     extra: Mapping[str, Any] | None = None
+
+    @classmethod
+    def documented(cls) -> Mapping[str, bool]:
+        """Return the names in its document: who says it and what are always there."""
+        return {**super().documented(), "content": True}
 
     @staticmethod
     def system(text: str | Sequence[str | Part]) -> Message:

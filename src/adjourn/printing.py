@@ -17,6 +17,7 @@ from adjourn import events
 
 from ._bars import Bars
 from ._engine.address import Address
+from ._plain import as_data
 from ._schemas.words import forms_of
 from ._screen import Card, Cursor, Screen
 from ._text import a_type, visible_line
@@ -164,12 +165,6 @@ def described(value: Any) -> str:  # Any: whatever users show
         return _json(data)
     except (TypeError, ValueError, RecursionError):
         return repr(value)
-
-
-def as_data(value: Any) -> Any:
-    """Return what msgspec does not know as data: the fields of a Pydantic model, else the value as Python shows it."""
-    fields: dict[str, Any] | None = getattr(cast("object", type(value)), "model_fields", None)
-    return repr(value) if fields is None else {name: getattr(value, name) for name in fields}
 
 
 def _fields(value: Any) -> Any:

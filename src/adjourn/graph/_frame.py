@@ -1117,7 +1117,7 @@ class _Left:
     __slots__ = ("names", "tasks", "woken")
 
     def __init__(self, tasks: list[Task]) -> None:
-        self.tasks = tasks
+        self.tasks: list[Task] = tasks
         self.begin()
 
     def begin(self) -> None:

@@ -181,8 +181,8 @@ class SessionOpener:
     """
 
     def __init__(self, sessions: LiveSessions) -> None:
-        self.sessions = sessions
-        self.settings = sessions.settings
+        self.sessions: LiveSessions = sessions
+        self.settings: RunnerSettings = sessions.settings
 
     async def open(self, move: Move, handle: RunHandle | None) -> LiveSession | None:
         """Return the session with the move made; None if the move finds none, or its live owner takes the answers up.

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from adjourn._plain import Documented
 from adjourn._values import codec
 from adjourn.errors import (
     AdjournError,
@@ -43,7 +44,7 @@ LEAVING = 2 * POLL[1]
 """Seconds within which a caller who waits in any process sees that a turn failed, and takes its own input away."""
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
+class Submission(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """An input that is stored. Its turn begins when those before it have ended, wherever somebody takes it up.
 
     `status` is the session's: that of its last turn, such as "cancelled", if that did not end well. `waiting` is how

@@ -12,11 +12,14 @@ from adjourn._engine.questions import OpenNow
 from adjourn._generics import Defaulted, Out_co, State_co
 from adjourn._habits import OF_RESULTS, Explains
 from adjourn._html import table
+from adjourn._plain import Documented
 from adjourn.events import Interrupt
 from adjourn.messages import Message, Usage
 
 
-class RunResult(msgspec.Struct, Explains, Defaulted, Generic[Out_co, State_co], frozen=True, kw_only=True, dict=True):
+class RunResult(
+    msgspec.Struct, Documented, Explains, Defaulted, Generic[Out_co, State_co], frozen=True, kw_only=True, dict=True
+):
     """The result of a run: `output` is text, `value` a typed result, `state` a graph's state.
 
     `checkpoint_id` is where the session was when the run ended: what `fork`, `edit` and `history` take it up from; None
@@ -31,6 +34,24 @@ class RunResult(msgspec.Struct, Explains, Defaulted, Generic[Out_co, State_co], 
     report: Report = Report()
     open: OpenNow | None = None
     usage: Usage = Usage()
+
+    @classmethod
+    def documented(cls) -> Mapping[str, bool]:
+        """Return the names in its document; the conversation, and the state that an agent keeps it in, are not."""
+        names = ("session_id", "status", "output", "value", "state", "checkpoint_id", "usage", "interrupts")
+        return dict.fromkeys(names, True)
+
+    def __getitem__(self, name: str) -> Any:
+        return None if name == "state" and self.report.messages is not None else super().__getitem__(name)
+
+    @classmethod
+    def from_document(cls, data: object) -> Any:
+        """Refuse data: only a run makes a result.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("A RunResult is made by a run, and cannot be read from data.")
 
     def __repr__(self) -> str:
         waits = "".join(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from adjourn._documents import Document, Question, TreeEntry, message, plain, questions
+from adjourn._documents import Document, Question, TreeEntry, plain, questions
 from adjourn.events import (
     BreakLoop,
     Cancelled,
@@ -356,7 +356,7 @@ class Said(Document, omit_defaults=True, kw_only=True):
 
     @classmethod
     def of_message(cls, said: Message) -> Self:
-        return cls(**{name: plain(value) for name, value in message(said).items()})
+        return cls(**dict(said))
 
 
 class Conversation(Document, kw_only=True):

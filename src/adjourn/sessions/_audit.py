@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from adjourn._engine.record import without_message
+from adjourn._plain import Documented
 from adjourn._values import codec
 from adjourn._values.damage import Reading
 from adjourn.errors import UsageError
@@ -22,7 +23,7 @@ from ._log import read_interrupt, read_question
 from ._questions import shown_page
 
 
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEntry(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """A question with how it ended: `outcome` is None while it is open.
 
     `message` is what was said together with the answer. An `inherited` one had ended before the branch (or a forked

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 import msgspec
 
 from adjourn._owner import is_dead, owner_name
+from adjourn._plain import Documented
 from adjourn.events import Interrupt
 from adjourn.stores.types import Head, Status
 
 
-class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
+class SessionSummary(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """The status of a session without its questions. A run whose process died counts as failed, and nobody owns it.
 
     `owner` is for people ("process 4711 on this machine"); `owner_id` is what the store knows it by. `inputs` is how

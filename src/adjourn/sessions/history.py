@@ -11,13 +11,14 @@ import msgspec
 from msgspec.structs import replace
 
 from adjourn._html import preformatted
+from adjourn._plain import Documented
 from adjourn._text import visible_line
 from adjourn.errors import CheckpointCorrupt
 from adjourn.events import Interrupt
 from adjourn.stores.types import CheckpointRow
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+class Checkpoint(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """One point of a session's history.
 
     `parent_id` is the checkpoint before it, on its branch or on the one that it branched off; None for the first one,
@@ -125,7 +126,7 @@ class Tree:
         return f"{'│  ' * depth}● {row.id}  {header.source} {header.step}{following}{paused}{head}"
 
 
-class Diff(msgspec.Struct, frozen=True, kw_only=True):
+class Diff(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """What differs between two states: values before and after, by field, without absent ones."""
 
     added: dict[str, Any] = {}

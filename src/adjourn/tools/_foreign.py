@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from adjourn._plain import Documented
 from adjourn._schemas.jsonschema import JSONSchema
 from adjourn._schemas.types import NameTaken
 from adjourn._text import undotted
@@ -25,6 +26,8 @@ NAMELESS = "nameless_"
 def is_foreign(type_: object) -> bool:
     """Return whether Pydantic should convert to this class: it is a model, or defines a Pydantic core schema."""
     if not isinstance(type_, type):
+        return False
+    if Documented in type_.__mro__:  # Pydantic could, but msgspec does.
         return False
     return hasattr(type_, "__get_pydantic_core_schema__") or "__pydantic_validator__" in vars(type_)
 
