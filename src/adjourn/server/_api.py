@@ -189,11 +189,25 @@ class Wanted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     limit: PageSize = PAGE
 
 
+class Deciding(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What selects decisions."""
+
+    by: str | None = None
+    agent: str | None = None
+    how: Literal["answered", "expired"] | None = None
+    since: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    until: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    after: str | None = None
+    limit: PageSize = PAGE
+    format: Literal["json", "csv"] | None = None
+
+
 class Heard(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What selects the questions of a stream."""
+    """What selects the questions of a stream, and whether it begins with those that are open, or with what happens."""
 
     reason: str | None = None
     tag: str | None = None
+    begin: Literal["open", "now"] = msgspec.field(default="open", name="from")
 
     def selects(self, asked: Interrupt) -> bool:
         """Return whether a question is wanted."""
@@ -298,6 +312,13 @@ class Audit(Document, kw_only=True):
 
     session_id: str
     entries: list[AuditedQuestion]
+
+
+class DecisionPage(Document, kw_only=True):
+    """Questions that have ended, most recent first; `next` is the `after` of the next page, if there is one."""
+
+    decisions: list[AuditedQuestion]
+    next: str | None
 
 
 class SessionEntry(Document, kw_only=True):
@@ -838,6 +859,16 @@ ROWS: tuple[Row, ...] = (
         "Read the open questions of all sessions, then what happens to them.",
         query=Heard,
         frames=InboxFrame,
+    ),
+    Row(
+        "list_decisions",
+        "GET",
+        "/api/v1/decisions",
+        Access.LOOK,
+        "List the questions of all sessions that were answered or have expired, most recent first.",
+        query=Deciding,
+        answer=DecisionPage,
+        text="text/csv",
     ),
     Row(
         "list_sessions",
