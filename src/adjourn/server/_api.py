@@ -43,12 +43,10 @@ from ._drafts import Draft
 OnBusy = Literal["error", "queue", "cancel"]
 OnPending = Literal["error", "abandon", "finish"]
 
-
 LONGEST = 512
 """How many characters a name may have that a client chooses: names are in headers, paths and indexes."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST)]
-
 
 PAGE = 50
 """How many items a list has, unless the request says."""
@@ -719,14 +717,7 @@ _ONE = "/api/v1/sessions/{id}"
 _TURN = (TurnResult, FailedTurn)
 
 ROWS: tuple[Row, ...] = (
-    Row(
-        "health",
-        "GET",
-        "/healthz",
-        Access.OPEN,
-        "Say that the process works.",
-        answer=State,
-    ),
+    Row("health", "GET", "/healthz", Access.OPEN, "Say that the process works.", answer=State),
     Row(
         "readiness",
         "GET",
@@ -744,22 +735,8 @@ ROWS: tuple[Row, ...] = (
         "Count what the server does, and what waits, for Prometheus.",
         text="text/plain",
     ),
-    Row(
-        "describe",
-        "GET",
-        "/openapi.json",
-        Access.LOOK,
-        "Describe the API.",
-        answer=dict[str, Any],
-    ),
-    Row(
-        "list_agents",
-        "GET",
-        "/api/v1/agents",
-        Access.LOOK,
-        "List the agents.",
-        answer=AgentList,
-    ),
+    Row("describe", "GET", "/openapi.json", Access.LOOK, "Describe the API.", answer=dict[str, Any]),
+    Row("list_agents", "GET", "/api/v1/agents", Access.LOOK, "List the agents.", answer=AgentList),
     Row(
         "chat",
         "POST",
