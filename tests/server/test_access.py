@@ -9,13 +9,14 @@ from typing import Any, NamedTuple, TypedDict
 from urllib.parse import quote
 from uuid import uuid4
 
+import msgspec
 import pytest
 from starlette.requests import Request
 
 from adjourn import Runner, UsageError, interrupt
 from adjourn.graph import START, StateGraph
 from adjourn.server import App, Caller, Tokens
-from adjourn.server._api import ROWS, Access
+from adjourn.server._api import ROWS, Access, Refused, Row
 from adjourn.server._callers import Role
 from adjourn.server.serve import Server
 from adjourn.spec import Served
@@ -179,6 +180,35 @@ def _wanted(method: str, path: str, who: str) -> str | None:
     if method == "POST" and path.endswith("/inputs") and who != "ann":
         return "checkpoint_not_found"  # Nobody has a turn in a session of another's.
     return "input_not_found" if path.endswith("/i1") else None
+
+
+SENDING = [row for row in ROWS if (row.answers or row.frames) and row.name != "describe"]
+
+
+@pytest.mark.parametrize("row", SENDING, ids=lambda row: row.name)
+def test_every_role_is_sent_exactly_the_fields_of_the_structs_in_its_row(desk: Desk, row: Row):  # rule V7
+    sent = 0
+    for who in (*STRANGERS, "bob", "another reviewer", *INSIDERS.get(row.access, ())):
+        paused = desk.paused()
+        if row.name == "recover":
+            failed = desk.request(
+                "ann", "POST", "/api/v1/chat", {"agent": "booker", "message": "fail", "stream": False}
+            )
+            paused["session_id"] = failed.json["session_id"]
+        method, path, body = filled(row.route, paused)
+        headers = {"authorization": f"Bearer {desk.tokens[who]}"} if who in desk.tokens else {}
+        with desk.server.open(method, path, body, **headers) as stream:
+            if stream.headers["content-type"].startswith("text/event-stream"):
+                for frame in stream.until("caught_up") if method == "GET" else stream.frames():
+                    if frame.data is not None:
+                        msgspec.convert(frame.data, row.frames)
+                        sent += 1
+            else:
+                kind = row.answers[0] if stream.status < 400 else Refused
+                sent += stream.status < 400
+                # A field that the struct does not have fails, as one that is missing does.
+                msgspec.json.decode(stream.rest(), type=kind)
+    assert sent
 
 
 def test_lists_have_only_what_a_caller_may_see(desk: Desk):  # rule V7

@@ -51,6 +51,15 @@ def test_a_closed_server_says_which_routes_need_a_token() -> None:
     assert "security" not in found["paths"]["/api/v1/chat"]["post"]
 
 
+@pytest.mark.parametrize(("place", "status"), [("", 200), ("0", 200), ("0~", 200), ("x", 400), ("-1", 400)])
+def test_the_place_in_a_stream_is_refused_where_the_document_says_so(server: Serving, place: str, status: int) -> None:
+    session_id = server.post("/api/v1/chat", {"agent": "booker", "message": "hi", "stream": False}).json["session_id"]
+    described = server.get("/openapi.json").json["paths"]["/api/v1/sessions/{id}/events"]["get"]["parameters"]
+    (pattern,) = [each["schema"]["pattern"] for each in described if each["name"] == "Last-Event-ID"]
+    with server.events(session_id, last_event_id=place) as stream:
+        assert (stream.status, bool(re.search(pattern, place))) == (status, status == 200)
+
+
 def test_what_is_sent_fits_the_document(server: Serving, schema: Any) -> None:
     base = f"http://127.0.0.1:{server.server.port}"
 

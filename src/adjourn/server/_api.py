@@ -43,12 +43,10 @@ from ._drafts import Draft
 OnBusy = Literal["error", "queue", "cancel"]
 OnPending = Literal["error", "abandon", "finish"]
 
-
 LONGEST = 512
 """How many characters a name may have that a client chooses: names are in headers, paths and indexes."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST)]
-
 
 PAGE = 50
 """How many items a list has, unless the request says."""
@@ -189,11 +187,25 @@ class Wanted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     limit: PageSize = PAGE
 
 
+class Deciding(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What selects decisions."""
+
+    by: str | None = None
+    agent: str | None = None
+    how: Literal["answered", "expired"] | None = None
+    since: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    until: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    after: str | None = None
+    limit: PageSize = PAGE
+    format: Literal["json", "csv"] | None = None
+
+
 class Heard(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What selects the questions of a stream."""
+    """What selects the questions of a stream, and whether it begins with those that are open, or with what happens."""
 
     reason: str | None = None
     tag: str | None = None
+    begin: Literal["open", "now"] = msgspec.field(default="open", name="from")
 
     def selects(self, asked: Interrupt) -> bool:
         """Return whether a question is wanted."""
@@ -298,6 +310,13 @@ class Audit(Document, kw_only=True):
 
     session_id: str
     entries: list[AuditedQuestion]
+
+
+class DecisionPage(Document, kw_only=True):
+    """Questions that have ended, most recent first; `next` is the `after` of the next page, if there is one."""
+
+    decisions: list[AuditedQuestion]
+    next: str | None
 
 
 class SessionEntry(Document, kw_only=True):
@@ -698,14 +717,7 @@ _ONE = "/api/v1/sessions/{id}"
 _TURN = (TurnResult, FailedTurn)
 
 ROWS: tuple[Row, ...] = (
-    Row(
-        "health",
-        "GET",
-        "/healthz",
-        Access.OPEN,
-        "Say that the process works.",
-        answer=State,
-    ),
+    Row("health", "GET", "/healthz", Access.OPEN, "Say that the process works.", answer=State),
     Row(
         "readiness",
         "GET",
@@ -723,22 +735,8 @@ ROWS: tuple[Row, ...] = (
         "Count what the server does, and what waits, for Prometheus.",
         text="text/plain",
     ),
-    Row(
-        "describe",
-        "GET",
-        "/openapi.json",
-        Access.LOOK,
-        "Describe the API.",
-        answer=dict[str, Any],
-    ),
-    Row(
-        "list_agents",
-        "GET",
-        "/api/v1/agents",
-        Access.LOOK,
-        "List the agents.",
-        answer=AgentList,
-    ),
+    Row("describe", "GET", "/openapi.json", Access.LOOK, "Describe the API.", answer=dict[str, Any]),
+    Row("list_agents", "GET", "/api/v1/agents", Access.LOOK, "List the agents.", answer=AgentList),
     Row(
         "chat",
         "POST",
@@ -838,6 +836,16 @@ ROWS: tuple[Row, ...] = (
         "Read the open questions of all sessions, then what happens to them.",
         query=Heard,
         frames=InboxFrame,
+    ),
+    Row(
+        "list_decisions",
+        "GET",
+        "/api/v1/decisions",
+        Access.LOOK,
+        "List the questions of all sessions that were answered or have expired, most recent first.",
+        query=Deciding,
+        answer=DecisionPage,
+        text="text/csv",
     ),
     Row(
         "list_sessions",

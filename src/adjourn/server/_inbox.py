@@ -1,9 +1,10 @@
-"""The inbox: the open questions of all sessions, as pages and as one stream."""
+"""The inbox: the questions of all sessions: open ones as pages and as one stream, and those that have ended."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,12 +13,14 @@ from adjourn._documents import questions
 from adjourn._hiding import logger
 from adjourn._text import visible_line
 from adjourn.errors import AdjournError, text_of
-from adjourn.sessions import InboxFilter, Notice, QuestionAsked, SessionEnded, Sessions
+from adjourn.sessions import AuditEntry, InboxFilter, Notice, Page, QuestionAsked, SessionEnded, Sessions
 from adjourn.sessions._watch import QuestionClosed, batches
 
 from ._agents import Agents, agent_name
-from ._api import AllShown, Asked, Closed, Ended, Heard, QuestionPage, Wanted
+from ._api import AllShown, Asked, AuditedQuestion, Closed, Deciding, DecisionPage, Ended, Heard, QuestionPage, Wanted
 from ._callers import Caller, Callers
+from ._csv import to_csv, wants_csv
+from ._sessions import seen_page
 from ._sse import closing, frame, opening
 from ._streams import Streams
 from ._wire import encode, query
@@ -26,7 +29,7 @@ log = logger("adjourn.server")
 
 
 class Inbox:
-    """The routes about open questions."""
+    """The routes about the questions of all sessions."""
 
     def __init__(self, sessions: Sessions, agents: Agents, streams: Streams, callers: Callers) -> None:
         self._sessions = sessions
@@ -47,8 +50,36 @@ class Inbox:
         )
         return QuestionPage(questions=questions(found), next=found.next)
 
+    async def list_decisions(self, request: Request) -> DecisionPage | Response:
+        """List questions that have ended, most recent first; as CSV, the header Link names the next page."""
+        caller, wanted = self._callers.of(request), query(request, Deciding)
+
+        async def fetch(after: str | None, limit: int) -> Page[AuditEntry]:
+            return await self._sessions.decisions(
+                by=wanted.by,
+                agent=wanted.agent,
+                how=wanted.how,
+                since=wanted.since,
+                until=wanted.until,
+                after=after,
+                limit=limit,
+                user_id=caller.user_id,
+            )
+
+        def may_see(entry: AuditEntry) -> bool:
+            return caller.may_use(agent_name(entry.interrupt.address.partition(";")[0]))
+
+        found = await seen_page(caller, fetch, may_see, wanted.after, wanted.limit)
+        decisions = [AuditedQuestion.of_entry(each) for each in found]
+        if not wants_csv(request, wanted.format):
+            return DecisionPage(decisions=decisions, next=found.next)
+        headers = {"content-disposition": 'attachment; filename="decisions.csv"'}
+        if found.next is not None:
+            headers["link"] = f'<?{urlencode({**request.query_params, "after": found.next})}>; rel="next"'
+        return Response(to_csv(AuditedQuestion, decisions), headers=headers, media_type="text/csv")
+
     async def read_inbox(self, request: Request) -> Response:
-        """Report questions over all sessions, in one stream: those that are open, then what happens."""
+        """Report questions over all sessions, in one stream: those that are open, if wanted, then what happens."""
         caller, wanted = self._callers.of(request), query(request, Heard)
         return self._streams.response(lambda _: self._frames(caller, wanted), {})
 
@@ -56,7 +87,9 @@ class Inbox:
         yield opening(0)
         shown = _Shown(wanted)
         has_caught_up = False
-        found = batches(self._sessions.store, self._sessions.app_name, caller.user_id, report_open=True)
+        found = batches(
+            self._sessions.store, self._sessions.app_name, caller.user_id, report_open=wanted.begin == "open"
+        )
         try:
             async with contextlib.aclosing(found) as reported:
                 async for batch in reported:

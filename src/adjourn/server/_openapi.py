@@ -188,8 +188,8 @@ def _of_text(schema: Json) -> Json:
 _LAST_EVENT_ID: Json = {
     "name": "Last-Event-ID",
     "in": "header",
-    "schema": {"type": "string", "pattern": f"^{PLACE}$"},
-    "description": "The id of the last frame that was read; `after` is the same for those who cannot send headers.",
+    "schema": {"type": "string", "pattern": f"^({PLACE})?$"},
+    "description": "The id of the last frame that was read, or nothing; `after` is the same without a header.",
 }
 _IDEMPOTENCY_KEY: Json = {
     "name": "Idempotency-Key",

@@ -19,7 +19,7 @@ from adjourn.events import Custom, Done, Event, Failed, Interrupted, MessageEven
 from ._api import MayBeLeftOut, MessageSaid, Paused, Said
 from ._errors import ApiError
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 async def read(request: Request, kind: type[T], limit: int) -> T:
@@ -64,10 +64,10 @@ def query(request: Request, kind: type[T]) -> T:
         found = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _misfit("query", kind, error) from None
-    for name in given:
-        if getattr(found, name) is None:
+    for each in msgspec.structs.fields(kind):
+        if each.encode_name in given and getattr(found, each.name) is None:
             # msgspec reads "null" where a number may be left out: what selects would select nothing.
-            raise _misfit("query", kind, f"Expected a value, got null - at `$.{name}`")
+            raise _misfit("query", kind, f"Expected a value, got null - at `$.{each.encode_name}`")
     return found
 
 
