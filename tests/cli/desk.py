@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -100,6 +101,12 @@ async def trip(input: str) -> str:
     terms = interrupt({"who": name, "where": input}, key="terms", prompt="On these terms?", schema=Terms)
     colour = interrupt("Which colour?", key="colour", schema=Literal["blue", "red"])
     return f"{name}: {terms.ok}, {terms.class_}, {terms.note!r}, {colour}"
+
+
+@workflow
+async def when(input: str) -> str:
+    """Ask for a day."""
+    return f"on {interrupt('Which day?', key='day', schema=date)}"
 
 
 @once

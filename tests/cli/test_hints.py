@@ -93,7 +93,7 @@ def test_advice_is_for_people_without_python(url: str, capsys: pytest.CaptureFix
     assert "has no open question 'coun'" in said
     assert "`adjourn pending order-1" in said
     said = advised(capsys, "answer", "order-1", "many", "--store", url)
-    assert 'does not fit: $: expected integer, got "many". It takes:\n  integer\n' in said
+    assert 'does not fit: it takes a whole number, not "many". It takes:\n  whole number\n' in said
     said = advised(capsys, "answer", "order-1", "--approve", "--store", url)
     assert "is not an approval: it takes as an answer:" in said
     assert "decision" not in said

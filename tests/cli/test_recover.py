@@ -90,3 +90,28 @@ def test_the_session_of_another_program_is_said_so(shell: Shell):  # rule R10
 def test_an_unknown_session_is_said_so(shell: Shell):
     shell.ok("chat", "desk:deps", "-m", "hello", "--session", "s1")
     assert shell.run("recover", "desk:deps", "s2", "--json").error["code"] == "checkpoint_not_found"
+
+
+def test_all_that_failed_go_on(shell: Shell):
+    for session in ("f1", "f2"):
+        shell.run("chat", "desk:falls", "-m", "down", "--session", session)
+    shell.run("chat", "desk:deps", "-m", "hello", "--session", "done")
+    assert shell.run("recover", "desk:falls", "--all-failed").code == 1
+    assert "No session has failed." in shell.ok("recover", "desk:trip", "--all-failed").err
+    assert "No session has failed." in shell.ok("recover", "desk:falls", "--all-failed", "--agent", "other").err
+    (shell.folder / "mended").touch()
+    events = shell.ok("recover", "desk:falls", "--all-failed", "--json").lines
+    assert sorted(each["session_id"] for each in events if each["type"] == "session") == ["f1", "f2"]
+    assert sum(each["type"] == "done" for each in events) == 2
+    again = shell.ok("recover", "desk:falls", "--all-failed")
+    assert "No session has failed." in again.err
+    for words in (("s1", "--all-failed"), ("--agent", "a"), ()):
+        assert shell.run("recover", "desk:falls", *words).code == 2
+
+
+def test_one_that_fails_again_does_not_stop_the_others(shell: Shell):
+    for session in ("f1", "f2"):
+        shell.run("chat", "desk:falls", "-m", "down", "--session", session)
+    done = shell.run("recover", "desk:falls", "--all-failed")
+    assert (done.code, done.out.count("cannot go down")) == (1, 2)
+    assert "2 sessions had failed." in done.err

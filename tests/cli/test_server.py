@@ -146,7 +146,7 @@ def test_what_cannot_begin_says_which_command_does(shell: Shell, at: tuple[str, 
         GATES.open("runs-now")
         assert terminal.end() == 0
     wrong = shell.run("answer", "waits", "7", *at, *shell.shown("waits", *at))
-    assert "does not fit: $: expected boolean" in wrong.err
+    assert "does not fit: it takes yes or no" in wrong.err
     assert len(shell.ok("pending", "waits", *at, "--json").json) == 1
 
 
@@ -250,3 +250,17 @@ def test_a_token_is_needed_where_there_are_tokens(shell: Shell, tmp_path: Path):
         shell.ok("chat", *at, "-m", "book Rome", "--session", "mine", "--token", secret)
         shown = shell.ok("pending", "mine", *at, "--token", secret)
         assert secret not in shown.out + shown.err
+        named = shell.shown("mine", *at, "--token", secret)
+        answered = shell.ok("answer", "mine", "yes", *named, *at, "--token", secret, "--by", "zed")
+        assert "✔ Recorded: true, by ann." in answered.out, "it is the name of the token that counts"
+
+
+def test_all_that_failed_on_a_server_go_on(shell: Shell):
+    with Serving(App([booker(), counter()])) as server:
+        at = ("--server", f"http://127.0.0.1:{server.server.port}")
+        for session in ("f1", "f2"):
+            shell.run("chat", "booker", *at, "-m", "fail", "--session", session)
+        assert "No session has failed." in shell.ok("recover", "--all-failed", "--agent", "counter", *at).err
+        done = shell.run("recover", "--all-failed", *at)
+        assert (done.code, done.out.count("Session f")) == (1, 2)
+        assert f"adjourn recover f1 {' '.join(at)}" in done.err

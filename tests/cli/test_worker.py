@@ -202,3 +202,28 @@ def test_it_needs_a_store(shell: Shell):
     done = shell.run("worker", "desk:ticket", ADJOURN_STORE="")
     assert done.code == 2
     assert "Which store?" in done.err
+
+
+AGENT = """
+apiVersion: adjourn/v1
+kind: Agent
+metadata: {name: NAME}
+spec: {type: chat_model_agent, model: "demo:tickets", instruction: "Greet."}
+"""
+
+
+def test_all_agents_of_a_folder_are_served(shell: Shell):
+    folder = shell.folder / "agents"
+    folder.mkdir()
+    empty = shell.run("worker", "agents/")
+    assert (empty.code, "there are no files that end in .yaml" in empty.err) == (2, True)
+    (folder / "both.yaml").write_text("---".join(AGENT.replace("NAME", name) for name in ("anna", "bert")))
+    process = shell.start("worker", "agents/", "desk:trip")
+    assert process.stdout
+    lines = [read_until(process, "Serving ") for _ in range(3)]
+    read_until(process, "Ctrl-C stops it")
+    assert [line.split()[1] for line in lines] == ["agent:anna", "agent:bert", "runnable:trip"]
+    stopped(process)
+    unkept = shell.run("worker", "agents/", ADJOURN_STORE="memory://")
+    assert "agents/:anna is on a store in the memory of this process" in unkept.err
+    assert unkept.code == 2

@@ -15,7 +15,7 @@ from adjourn.stores import EncryptedStore, Store
 from adjourn.webhooks import Webhooks, load_webhooks, new_secret
 
 from ._options import JSON, STORE, arg, takes
-from ._printing import duration, print_json, print_table
+from ._printing import at, clock, duration, print_json, print_table
 from ._stores import with_store
 
 TOKENS = "ADJOURN_TOKENS"
@@ -83,17 +83,17 @@ def _create_token(tokens: Any, options: argparse.Namespace) -> int:  # Any: of t
 
 
 def _list_tokens(tokens: Any, options: argparse.Namespace) -> int:  # Any: of the extra
-    found = [_token_document(each) for each in tokens.all()]
+    found = tokens.all()
     if options.json:
-        print_json(found)
+        print_json([_token_document(each) for each in found])
         return 0
     rows = [
         [
-            each["id"],
-            visible_line(each["name"]),
-            " ".join(each["roles"]),
-            visible_line(" ".join(each["agents"])),
-            each["expires"] or "never",
+            each.id,
+            visible_line(each.name),
+            " ".join(sorted(each.roles, key=ROLES.index)),
+            visible_line(" ".join(each.agents)),
+            "never" if each.expires is None else clock(at(each.expires)),
         ]
         for each in found
     ]

@@ -33,7 +33,7 @@ from adjourn.events import Interrupt
 from adjourn.printing import ToolRequest, tool_request
 from adjourn.sessions import AuditEntry
 
-from ._printing import fields_of, is_yes_or_no, kind_of, print_question, required_of, say
+from ._printing import fields_of, in_words, is_yes_or_no, kind_of, print_question, required_of, say
 from ._stores import AnySessions, command
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ def _edit(asked: Interrupt, request: ToolRequest) -> dict[str, Any] | None:
     Screen(sys.stdout).write(_block(_pretty(edited)))
     answer = {"decision": "edit", "arguments": edited}
     if found := problems(answer, asked.schema):
-        say(visible_line(f"The tool does not take these: {'; '.join(found)}"), "red")
+        say(visible_line(f"The tool does not take these: {'; '.join(map(in_words, found))}"), "red")
         return None
     return answer if typed("Run it with these? [y/n] ").lower() in ("y", "yes") else None
 
@@ -371,7 +371,7 @@ def _print_choices(asked: Interrupt) -> None:
 
 
 def _refuse(problems: tuple[str, ...] | list[str]) -> None:
-    say(visible_line(f"That does not fit: {'; '.join(problems)}"), "red")
+    say(visible_line(f"That does not fit: {'; '.join(map(in_words, problems))}"), "red")
 
 
 def _fill_in(asked: Interrupt, fields: Mapping[str, Interrupt]) -> Any:

@@ -215,10 +215,7 @@ def _by_status(found: dict[str, Any]) -> str:
     return f" ({counts})" if counts else ""
 
 
-@takes(
-    STORE,
-    JSON,
-)
+@takes(STORE, JSON)
 def repair(options: argparse.Namespace) -> int:
     """Repair the store; others may use it meanwhile."""
     sessions = with_store(options, _repair)

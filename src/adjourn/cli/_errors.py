@@ -31,7 +31,7 @@ from adjourn.errors import (
 from adjourn.stores.kit import ListSessions
 from adjourn.stores.urls import shown_url, without_passwords
 
-from ._printing import ago, form_of
+from ._printing import ago, form_of, in_words
 from ._stores import command, server_url, store_url, with_store, with_stored
 
 REPORTED = AdjournError
@@ -130,7 +130,7 @@ def _(error: UnknownInterrupt, options: argparse.Namespace) -> str:
 
 @advice.register
 def _(error: InvalidAnswer, options: argparse.Namespace) -> str:
-    problems = undotted("; ".join(error.problems))
+    problems = undotted("; ".join(map(in_words, error.problems)))
     message = f"The answer to '{error.interrupt_id}' of session '{error.session_id}' does not fit: {problems}."
     if store_url(options) is None:
         return message

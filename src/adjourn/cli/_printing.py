@@ -120,7 +120,39 @@ def _painted(screen: Screen, cell: str, width: int) -> str:
     return screen.painted(cell, colour) + " " * (width - columns(cell)) if colour else padded(cell, width)
 
 
-_KINDS = {"boolean": "yes or no", "string": "text", "integer": "whole number", "number": "number"}
+_KINDS = {
+    "boolean": "yes or no",
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "object": "JSON object",
+    "array": "JSON list",
+    "null": "null",
+}
+_FORMATS = {
+    "date": "date, such as 2026-12-31",
+    "date-time": "date and time, such as 2026-12-31T14:30:00",
+    "time": "time of day, such as 14:30:00",
+    "duration": "length of time, such as PT90M",
+    "decimal": "number",
+}
+_ONE = {"text", "null", "yes or no"}
+"""Kinds that are said without an article."""
+
+
+def in_words(problem: str) -> str:
+    """Return why an answer does not fit, for people who know no JSON Schema."""
+    place, _, what = problem.partition(": ")
+    place = place.removeprefix("$").removeprefix(".")
+    if found := re.fullmatch(r"expected (.*), got (.*)", what, re.DOTALL):
+        names = found[1].removeprefix("the format ").split(" or ")
+        kinds = [_FORMATS.get(name) or _KINDS.get(name) for name in names]
+        wanted = [
+            name if kind is None else kind if kind in _ONE else f"a {kind}"
+            for name, kind in zip(names, kinds, strict=True)
+        ]
+        what = f"it takes {' or '.join(wanted)}, not {found[2]}"
+    return f"{place}: {what}" if place else what
 
 
 def fields_of(asked: Interrupt) -> Mapping[str, Interrupt]:
@@ -145,7 +177,10 @@ def required_of(asked: Interrupt) -> Collection[str]:
 
 def kind_of(field: Interrupt) -> str:
     """Return what to type for a field; empty if it is not plain."""
-    kind = _KINDS.get(str((field.schema or {}).get("type")), "")
+    schema = field.schema or {}
+    type_ = str(schema.get("type"))
+    kind = "" if type_ in ("object", "array", "null") else _KINDS.get(type_, "")
+    kind = _FORMATS.get(str(schema.get("format")), kind) if type_ == "string" else kind
     texts = [choice for choice in field.choices if isinstance(choice, str)]
     return " or ".join(texts) if texts and len(texts) == len(field.choices) else kind
 
@@ -234,10 +269,13 @@ def is_yes_or_no(asked: Interrupt) -> bool:
     return bool(asked.choices) and all(isinstance(choice, bool) for choice in asked.choices)
 
 
+_DECISIONS = "yes or no, other arguments, or a result in place of the tool's"
+
+
 def _question_rows(asked: Interrupt, before: Interrupt | None) -> Iterator[tuple[str, str]]:
     yield from question_rows(asked, before)
-    if tool_request(asked.info) is None or asked.reason != "need_approval":
-        yield "answer", form_of(asked)
+    is_call = tool_request(asked.info) is not None and asked.reason == "need_approval"
+    yield "answer", _DECISIONS if is_call and not is_yes_or_no(asked) else form_of(asked)
     if asked.expires is not None:
         yield "until", f"{clock(asked.expires)}, {ago(asked.expires)}"
     if asked.removed_after is not None:
@@ -261,7 +299,10 @@ def _question_rows(asked: Interrupt, before: Interrupt | None) -> Iterator[tuple
 
 def form_of(asked: Interrupt) -> str:
     """Describe what an answer must be."""
-    return "yes or no" if is_yes_or_no(asked) else described_fields(asked) or answer_form(asked)
+    if is_yes_or_no(asked):
+        return "yes or no"
+    is_plain = (asked.schema or {}).keys() <= {"type", "format", "title", "description"} and not asked.choices
+    return described_fields(asked) or (is_plain and kind_of(asked)) or answer_form(asked)
 
 
 def say(text: str, colour: str | None = None) -> None:

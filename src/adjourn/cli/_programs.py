@@ -103,7 +103,11 @@ def named(name: str, allow: Collection[str] = ()) -> Named:
     """
     place, _, attribute = name.rpartition(":")
     if "/" in place and Path(place).is_dir():
-        return _described(place, attribute, allow)
+        found = _in_folder(place, allow)
+        if attribute not in found:
+            meant = did_you_mean(attribute, found)
+            raise UsageError(f"{place} has no agent {attribute!r}.{meant} There is: {', '.join(found) or 'none'}.")
+        return found[attribute]
     _check_no_yaml(name, place, attribute)
     program = load(name)
     if not _is_program(program):
@@ -121,26 +125,27 @@ def _check_no_yaml(name: str, place: str, attribute: str) -> None:
         raise UsageError(f"'{name}' does not name an agent. Name the folder and its agent: {folder}/:{agent}.")
 
 
-def _described(folder: str, name: str, allow: Collection[str]) -> Named:
-    """Return a runner of a YAML agent, as its file says."""
+def _in_folder(folder: str, allow: Collection[str]) -> dict[str, Named]:
+    """Return runners of the YAML agents of a folder, as their files say, on one store."""
     from adjourn.spec import load as load_folder  # noqa: PLC0415 - for an extra, which not everybody needs
 
     loaded = load_folder(folder, allow=allow).check()
-    if name not in loaded.served:
-        meant = did_you_mean(name, loaded.served)
-        raise UsageError(f"{folder} has no agent {name!r}.{meant} There is: {', '.join(loaded.served) or 'none'}.")
-    served, store = loaded.served[name], loaded.checkpoint
-    given: Options = {
-        "interrupts": served.interrupts,
-        "require_token": served.require_token,
-        "values": served.values,
-    }
-    if not served.self_approval:
-        given["self_approval"] = False
-    if store is not None and (store.url is not None or store.backend == "memory"):
-        given["store"] = store.store_url()
-    runner = with_options(loaded.agents[name], given)
-    return Named(runner, replace(served, program=runner))
+    shared: Options = {}
+    if (store := loaded.checkpoint) is not None and (store.url is not None or store.backend == "memory"):
+        shared["store"] = open_store(store.store_url())
+    found: dict[str, Named] = {}
+    for name, served in loaded.served.items():
+        given: Options = {
+            "interrupts": served.interrupts,
+            "require_token": served.require_token,
+            "values": served.values,
+        }
+        if not served.self_approval:
+            given["self_approval"] = False
+        given.update(shared)
+        runner = with_options(loaded.agents[name], given)
+        found[name] = Named(runner, replace(served, program=runner))
+    return found
 
 
 def named_in(options: argparse.Namespace) -> Named:
@@ -172,7 +177,7 @@ def runner_of(program: Program | Runner, options: argparse.Namespace, given: Opt
 
 
 def runners_of(options: argparse.Namespace) -> list[Runner]:
-    """Return runners for several programs, on the store from the command line or else each on its own.
+    """Return runners for several programs and folders of YAML agents, on the store from the command line or their own.
 
     Raises:
         UsageError: there is no such program, or one has no store that other processes could share.
@@ -181,8 +186,17 @@ def runners_of(options: argparse.Namespace) -> list[Runner]:
     given: Options = {} if deps is None else {"deps": deps}
     if url is not None:
         given["store"] = open_store(url)
-    runners = [with_options(program_of(name, options.allow), given) for name in dict.fromkeys(options.programs)]
-    for runner, name in zip(runners, dict.fromkeys(options.programs), strict=True):
+    programs: dict[str, Program | Runner] = {}
+    for name in options.programs:
+        if Path(name).is_dir():
+            inside = _in_folder(name, options.allow)
+            if not inside:
+                raise UsageError(f"Folder {name} has no agents. `adjourn check {name}` says what it has.")
+            programs |= {f"{name}:{agent}": each.program for agent, each in inside.items()}
+        else:
+            programs[name] = program_of(name, options.allow)
+    runners = [with_options(program, given) for program in programs.values()]
+    for runner, name in zip(runners, programs, strict=True):
         if not runner.has_store:
             existing_store(options)  # Raises, since no store was named.
         if isinstance(runner.store, MemoryStore):

@@ -221,7 +221,12 @@ async def _record(
     status = await sessions.answer(
         options.session, {asked: value}, by=options.by, message=options.message, checkpoint_id=options.checkpoint
     )
-    return status, await sessions.pending(options.session)
+    left = await sessions.pending(options.session)
+    if server_url(options) is not None:
+        # Where callers have tokens, the name of the token counts, and not what was given.
+        entries = await sessions.audit(options.session)
+        options.by = next((each.by for each in reversed(entries) if each.interrupt.token == asked.token), options.by)
+    return status, left
 
 
 def _value(options: argparse.Namespace, asked: Interrupt) -> Any:  # Any: what the schema takes

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from msgspec.structs import replace
 
 from adjourn._documents import plain
+from adjourn._engine.address import segment_text
 from adjourn._screen import Card, Screen
-from adjourn._text import did_you_mean, visible_line
+from adjourn._text import counted, did_you_mean, visible_line
 from adjourn.errors import (
     AdjournError,
     AlreadyResumed,
@@ -53,7 +54,7 @@ from ._errors import INTERRUPTED, advice
 from ._options import A_PROGRAM, ALLOW, JSON, PROGRAM, PROGRAM_NAME, SERVER, SESSION, STORE, USER, arg, takes
 from ._printing import hint, print_each, print_json, say
 from ._programs import deps_of, named_in, runner_of, values_of
-from ._stores import check_token, client_of, closing, command, server_url
+from ._stores import AnyStatus, check_token, client_of, closing, command, server_url
 
 if TYPE_CHECKING:
     from adjourn.client import AgentInfo, Client, RemoteResult, RemoteRun
@@ -200,6 +201,14 @@ class Session(ABC):
         except CheckpointNotFound:
             return None
 
+    def failed(self, agent: str | None) -> list[str]:
+        """Return the sessions of what is talked to, or of all on a server, that have failed; or only of this agent."""
+        found = self._loop.run(self._source.sessions(status="failed"))
+        return [each.session_id for each in found if self._is_own(each, agent)]
+
+    @abstractmethod
+    def _is_own(self, found: AnyStatus, agent: str | None) -> bool: ...
+
     def pending(self) -> list[Interrupt]:
         """Return the open questions."""
         return self._loop.run(self._source.pending(self.id))
@@ -315,6 +324,11 @@ class LocalSession(Session):
             raise UsageError(f"Graph '{program.name}' takes a JSON object here, in braces, with some of: {fields}.")
         return text
 
+    def _is_own(self, found: AnyStatus, agent: str | None) -> bool:
+        program = self._runner.program
+        address = segment_text(program.kind, program.name)
+        return isinstance(found, SessionStatus) and found.program == address and agent in (None, program.name)
+
     def _attached(self) -> Run:
         ref = SessionRef(self.id, self._runner.app_name, self._runner.user_id)
         head = self._loop.run(self._runner.store.read(GetHead(ref)))
@@ -327,6 +341,9 @@ class ServerSession(Session):
     def __init__(self, options: argparse.Namespace, *, existing: bool) -> None:
         super().__init__(options)
         self._source = self._client = client_of(options)
+        self.name = options.program or ""
+        if existing and options.session is None:
+            return  # It is for all sessions that there are.
         try:
             found = self._loop.run(self._found(existing=existing))
         except BaseException:
@@ -356,6 +373,9 @@ class ServerSession(Session):
         data = parse_data(text) if self._takes_state else text
         message = cast("dict[str, Any]", data) if isinstance(data, dict) else text
         return self._client.chat(message, agent=self.name, session_id=self.id, values=values, on_pending=on_pending)
+
+    def _is_own(self, found: AnyStatus, agent: str | None) -> bool:
+        return isinstance(found, SessionStatus) or found.agent == (agent or self.name or found.agent)
 
     def _attached(self) -> RemoteRun:
         return self._client.attach(self.id, after=None)
@@ -511,13 +531,48 @@ def go_on(options: argparse.Namespace, *, ask: bool) -> int:
 
 @takes(
     *PROGRAM,
-    SESSION,
+    arg("session", metavar="SESSION", nargs="?"),
+    arg("--all-failed", action="store_true", help="each session of the program, or on the server, that has failed"),
+    arg("--agent", metavar="NAME", help="with --all-failed: only sessions of this agent"),
     USER,
     *SHOWN_RUN,
 )
 def recover(options: argparse.Namespace) -> int:
     """Continue as far as possible."""
-    return go_on(options, ask=False)
+    if not options.all_failed:
+        if options.agent is not None:
+            raise UsageError("--agent goes with --all-failed.")
+        if options.session is None:
+            # One word alone is the session.
+            options.session, options.program = options.program, None
+        if options.session is None:
+            raise UsageError("Which session? Give SESSION, or --all-failed for each that has failed.")
+        return go_on(options, ask=False)
+    if options.session is not None:
+        raise UsageError("--all-failed takes no SESSION.")
+    session, code = session_of(options, existing=True), 0
+    try:
+        failed = session.failed(options.agent)
+        for session.id in failed:
+            if options.json:
+                print_json({"type": "session", "session_id": session.id})
+            else:
+                say(f"Session {visible_line(session.id)}")
+            try:
+                ending = session.recover()
+            except AdjournError as error:
+                say(visible_line(f"✘ {advice(error, options)}"), "red")
+                ending = Ending("failed")
+            session.print_next_steps(ending)
+            code = 1 if ending.status == "failed" else code
+        if not options.json:
+            hint(f"{counted(len(failed), 'session')} had failed." if failed else "No session has failed.")
+    except KeyboardInterrupt:
+        print("\nStopped.")
+        return INTERRUPTED
+    finally:
+        session.close()
+    return code
 
 
 @takes(

@@ -402,13 +402,7 @@ def _print_contents(found: _Shown) -> None:
         Screen(sys.stdout).show(Card("●", "blue", "state", (("", described(plain(rest))),)))
 
 
-@takes(
-    SESSION,
-    *WHOSE,
-    STORE,
-    *SERVER,
-    JSON,
-)
+@takes(SESSION, *WHOSE, STORE, *SERVER, JSON)
 def tree(options: argparse.Namespace) -> int:
     """Print the tree."""
     tree = with_sessions(options, lambda sessions: sessions.tree(options.session))

@@ -34,9 +34,10 @@ _ENDING = 3.0  # seconds for what the programs have left running
 @takes(
     arg(
         "programs",
-        metavar=PROGRAM_NAME,
+        metavar=f"FOLDER or {PROGRAM_NAME}",
         nargs="+",
-        help="agents, compiled graphs, @workflow functions or Runners, such as tickets:agent, or agents/:NAME of YAML",
+        help="folders of YAML agents, or agents/:NAME for one of them; agents, compiled graphs, @workflow functions or "
+        "Runners, such as tickets:agent",
     ),
     ALLOW,
     STORE,
