@@ -77,6 +77,11 @@ def instead_of(options: Iterable[str], here: Mapping[str, str] | None = None) ->
     return "".join(f" {sentence}" for sentence in known)
 
 
+def called_here(option: str) -> str:
+    """Return the name that an option of another library has here; an empty text if none is known."""
+    return OPTIONS.get(option, "").partition("=")[0]
+
+
 def check_known(
     whose: str, options: Iterable[str], known: Iterable[str], here: Mapping[str, str] | None = None
 ) -> None:

@@ -35,7 +35,7 @@ class Option(Struct, frozen=True):
     @property
     def sentence(self) -> str:
         """What the text says first."""
-        return re.split(r"(?<=[^.])\.\s+(?=[A-Z])", self.text)[0].rstrip(".") + "." if self.text else ""
+        return re.split(r"(?<=[^.])\.\s+(?=[A-Z`])", self.text)[0].rstrip(".") + "." if self.text else ""
 
 
 def options_of(declared: Any) -> dict[str, Option]:
