@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from typing import Any
 
 import adjourn
-from adjourn import runner
+from adjourn import agents, runner
 from adjourn._options import options_of
 from tests.test_docs import ROOT
 
@@ -86,24 +86,38 @@ def sentence(package: str, name: str) -> str:
     return " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split()).replace("|", "\\|")
 
 
-OPTIONS: dict[str, Any] = {"Runner": runner.Options}
+OPTIONS: dict[str, Any] = {
+    "Runner": runner.Options,
+    "ChatModelAgent": agents.ChatModelAgent,
+    "Supervisor": agents.Supervisor,
+    "DeepAgent": agents.DeepAgent,
+    "SequentialAgent": agents.SequentialAgent,
+    "ParallelAgent": agents.ParallelAgent,
+    "LoopAgent": agents.LoopAgent,
+    "PlanExecute": agents.PlanExecute,
+    "GraphAgent": agents.GraphAgent,
+}
 """Whose options are listed, and where they are declared."""
 
 
 def option_rows(declared: Any) -> Iterator[str]:
-    """Return a row of a table for every option."""
-    yield "| Option | |"
+    """Return a row of a table for every option; those that only pass through to a `ChatModelAgent` are listed there."""
+    known: Collection[str] = ()
+    if inspect.isclass(declared) and agents.ChatModelAgent in declared.__mro__[1:]:
+        known = {each.text for each in options_of(agents.ChatModelAgent).values()}
+    yield f"| Option | {'beside those of `ChatModelAgent`' if known else 'what it does'} |"
     yield "|---|---|"
     for name, option in options_of(declared).items():
-        text = option.text.replace("|", "\\|")
-        yield f"| `{name}` | {text} |"
+        if option.text not in known:
+            text = option.text.replace("|", "\\|")
+            yield f"| `{name}` | {text} |"
 
 
 def lines() -> Iterator[str]:
     yield "# Every name\n"
     yield "What is public, with a sentence each and the page that explains it. Names with a star are importable from"
     yield "`adjourn` itself; the others from their module. What starts with an underscore is ours, and may change.\n"
-    yield "`python -m tests.reference` writes this page from the docstrings. The options of a runner are"
+    yield "`python -m tests.reference` writes this page from the docstrings. The options of runners and agents are"
     yield "[at its end](#options-of-runner).\n"
     yield "`stored` ★ is a decorator that registers a class under a name, so that its objects can be stored; see"
     yield "[stores](stores.md). `Secret` ★ is a value that code can use and nobody gets to see; see"

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import adjourn.testing
-from adjourn import ChatModelAgent, Delta, Message, MessageEvent, Runner, ToolCall, tool
+from adjourn import ChatModelAgent, Delta, GraphAgent, Message, MessageEvent, Runner, ToolCall, tool
 from adjourn.cli._running import print_talk
 from adjourn.events import ToolCallPiece
 
-EXPLAINED: list[Callable[..., Any]] = [ChatModelAgent, tool, Runner.run, Runner.resume]
+EXPLAINED: list[Callable[..., Any]] = [ChatModelAgent.__init__, GraphAgent.__init__, tool, Runner.run, Runner.resume]
 OPTIONS = [
     (explained, option)
     for explained in EXPLAINED
@@ -24,7 +24,7 @@ OPTIONS = [
 def test_help_tells_every_option(explained: Callable[..., Any], option: str):
     if (explained, option) == (tool, "fn"):
         return  # It is what the first sentence is about.
-    lines = [line.strip() for line in (explained.__doc__ or "").splitlines()]
+    lines = [line.strip() for line in (inspect.getdoc(explained) or "").splitlines()]
     assert sum(line.startswith(f"{option}: ") for line in lines) == 1
 
 

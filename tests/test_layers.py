@@ -36,7 +36,7 @@ BELOW: dict[str, set[str]] = {
     "_temporary": set(),
     "_yaml": {"errors"},
     "errors": {"_hiding", "_text", "_owner", "_temporary"},
-    "_habits": {"errors", "_schemas", "_values", "_text"},
+    "_habits": {"errors", "_options", "_schemas", "_values", "_text"},
     "_options": set(),
     "_html": {"_text"},
     "_values": {"errors", "_hiding", "_text"},

@@ -5,16 +5,15 @@ Each is answered with what to write instead.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, cast, get_origin
 
 import msgspec
 
+from ._options import hints_of
 from ._schemas.fits import misfit
 from ._values.frozen import shorten
 from .errors import AdjournError, UsageError
@@ -76,6 +75,11 @@ def instead_of(options: Iterable[str], here: Mapping[str, str] | None = None) ->
     words = {**OPTIONS, **(here or {})}
     known = [f"Write `{words[name]}` instead of {name}." for name in options if name in words]
     return "".join(f" {sentence}" for sentence in known)
+
+
+def called_here(option: str) -> str:
+    """Return the name that an option of another library has here; an empty text if none is known."""
+    return OPTIONS.get(option, "").partition("=")[0]
 
 
 def check_known(
@@ -182,20 +186,8 @@ def _check_types(function: Callable[..., Any], args: tuple[Any, ...], options: M
 
 @cache
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of a function's parameters, as far as they are known when the program runs."""
-    found: dict[str, Any] = {}
-    known = getattr(function, "__globals__", {})
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) or parameter.annotation is _NONE:
-            continue
-        one = SimpleNamespace(__annotations__={name: parameter.annotation})
-        with contextlib.suppress(NameError, TypeError, AttributeError):  # a name that only type checkers know
-            found |= get_type_hints(one, known)
     # A type may be given in forms that are not classes, such as `list[int]`.
-    return {name: hint for name, hint in found.items() if get_origin(hint) is not type}
-
-
-_NONE = inspect.Parameter.empty
+    return {name: hint for name, hint in hints_of(function).items() if get_origin(hint) not in (type, Unpack)}
 
 
 def no_such_name(module: str, name: str, hint: str) -> Exception:

@@ -7,10 +7,12 @@ An option is declared once, where editors and type checkers see it: as a paramet
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
+from types import SimpleNamespace
+from typing import Any, TypeVar, Unpack, get_args, get_origin, get_type_hints, is_typeddict
 
 from msgspec import Struct
 
@@ -33,7 +35,7 @@ class Option(Struct, frozen=True):
     @property
     def sentence(self) -> str:
         """What the text says first."""
-        return re.split(r"(?<=[^.])\.\s+(?=[A-Z])", self.text)[0].rstrip(".") + "." if self.text else ""
+        return re.split(r"(?<=[^.])\.\s+(?=[A-Z`])", self.text)[0].rstrip(".") + "." if self.text else ""
 
 
 def options_of(declared: Any) -> dict[str, Option]:
@@ -57,7 +59,7 @@ def _taken(functions: list[Callable[..., Any]]) -> dict[str, Option]:
         return {}
     first, *above = functions
     parameters = inspect.signature(first).parameters.values()
-    hints = get_type_hints(inspect.unwrap(first))
+    hints = hints_of(first)
     defaults = {each.name: each.default for each in parameters if each.kind in _BY_NAME and each.name != "self"}
     found = dict(_named(first, {name: hints.get(name, Any) for name in defaults}, defaults))
     for each in parameters:
@@ -70,6 +72,21 @@ def _taken(functions: list[Callable[..., Any]]) -> dict[str, Option]:
 
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of a function's parameters, as far as they are known when the program runs."""
+    found: dict[str, Any] = {}
+    known = getattr(inspect.unwrap(function), "__globals__", {})
+    for name, each in inspect.signature(function).parameters.items():
+        if each.annotation is each.empty:
+            continue
+        one = SimpleNamespace(__annotations__={name: each.annotation})
+        with contextlib.suppress(NameError, TypeError, AttributeError):  # a name that only type checkers know
+            hints = get_type_hints(one, known)
+            if each.kind in _BY_NAME or get_origin(hints[name]) is Unpack:
+                found |= hints
+    return found
 
 
 def _completed(option: Option, above: Option | None, own: Mapping[str, Any]) -> Option:

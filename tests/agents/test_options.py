@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from adjourn import AgentTool, ChatModelAgent, DeepAgent, GraphAgent, RunContext, Supervisor, UsageError
+from adjourn._options import options_of
 from adjourn.agents._config import AgentToolOptions
 from adjourn.agents.chat._config import ChatOptions
 from adjourn.graph import START, MessagesState, StateGraph
@@ -21,7 +22,10 @@ def test_a_supervisor_and_a_deep_agent_take_every_option_of_a_chat_model_agent()
         taken = set(inspect.signature(kind).parameters) | set(ChatOptions.__annotations__)
         # A supervisor's members are its sub-agents.
         assert options - taken - ({"sub_agents"} if kind is Supervisor else set()) == set()
-    assert set(ChatOptions.__annotations__) <= options
+    declared, passed_on = options_of(ChatModelAgent), options_of(ChatOptions)
+    assert {name: str(each.type).replace("Out_co", "Out") for name, each in declared.items() if name in passed_on} == {
+        name: str(each.type) for name, each in passed_on.items()
+    }
 
 
 def test_an_agent_as_a_tool_takes_every_option_of_agent_tool():

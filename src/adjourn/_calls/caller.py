@@ -200,7 +200,7 @@ def program_options(scope: Scope) -> ProgramOptions:
     return found if isinstance(found, ProgramOptions) else _DEFAULTS
 
 
-InstructionFunction = Callable[[RunContext], "str | Awaitable[str]"]
+InstructionFunction = Callable[[RunContext], str | Awaitable[str]]
 """A function of the context that returns an instruction, which is taken as it is."""
 
 

@@ -40,10 +40,7 @@ INSTRUCTION = (
 class DeepAgent(ChatModelAgent[Deps_contra, Out_co]):
     """An agent that plans with to-dos and hands parts of its work to sub-agents through the tool `task`.
 
-    The to-dos are in the session value `todos:<name>`. `agents` are the sub-agents; a general-purpose one, with the
-    same model, tools and middleware, is added unless `general_purpose=False`. With a `backend`, it and the
-    general-purpose sub-agent have file tools. What sub-agents do is emitted only with `emit_internal_events`. Further
-    options are those of `ChatModelAgent`.
+    The to-dos are in the session value `todos:<name>`.
     """
 
     @checks_options
@@ -62,6 +59,13 @@ class DeepAgent(ChatModelAgent[Deps_contra, Out_co]):
         sub_agents: Sequence[Agent[Deps_contra, Any]] = NONE_GIVEN,
         **options: Unpack[ChatOptions[Deps_contra, Out_co]],
     ) -> None:
+        """Make an agent; its options are those of `ChatModelAgent`, and these.
+
+        agents: the sub-agents that it can give tasks to.
+        backend: where its files are. With one, it and the general-purpose sub-agent have file tools.
+        general_purpose: whether there is also a sub-agent for any task, with the same model, tools and middleware.
+        emit_internal_events: whether to report what the sub-agents do.
+        """
         middleware = check_middleware(middleware, f"DeepAgent '{name}'")
         files = () if backend is None else (FileTools(backend),)
         helpers: list[Agent] = list(agents)

@@ -161,15 +161,6 @@ class GraphAgent(Agent, ShowsGraph):
 
     A node can end the agent's part in the conversation: `current().transfer_to(...)` the agent that handed over to it,
     `current().exit(...)` or `current().break_loop()`. The graph goes on by its edges; when it has ended, that is done.
-
-    graph: the compiled graph.
-    description: what the agent is for; other agents and people read it.
-    initial_state: the fields that its state starts with in a session.
-    input: the field that gets the message, or a function of an `AgentInput` that returns an update of the state;
-        `user_input` by default.
-    output: the field with the answer, or a function of the final state that returns text or an assistant message;
-        `last_response` by default.
-    middleware: what surrounds the calls of its LLM and tools nodes, including those of subgraphs.
     """
 
     @checks_options
@@ -184,6 +175,18 @@ class GraphAgent(Agent, ShowsGraph):
         output: FromState | None = None,
         middleware: Sequence[Any] = (),
     ) -> None:
+        """Make an agent of a graph.
+
+        name: used in addresses and records; it must be unique in the agent's tree.
+        graph: the compiled graph.
+        description: what the agent is for; other agents and people read it.
+        initial_state: the fields that its state starts with in a session.
+        input: the field that gets the message, or a function of an `AgentInput` that returns an update of the state;
+            `user_input` by default.
+        output: the field with the answer, or a function of the final state that returns text or an assistant message;
+            `last_response` by default.
+        middleware: what surrounds the calls of its LLM and tools nodes, including those of subgraphs.
+        """
         if not isinstance(graph, CompiledGraph):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
             raise UsageError(f"GraphAgent '{name}': {graph!r} is not a compiled graph. Did you call .compile()?")
         self.name = name

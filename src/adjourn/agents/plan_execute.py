@@ -170,6 +170,16 @@ class PlanExecute(Agent[Deps_contra, Any]):
         description: str = "",
         prompts: Prompts | None = None,
     ) -> None:
+        """Make an agent of three.
+
+        name: used in addresses and records; it must be unique in the agent's tree.
+        planner: the model or agent that makes the plan.
+        executor: the model or agent that carries out a step.
+        replanner: the model or agent that revises the plan, or ends with the answer.
+        max_iterations: how many steps are carried out at most; 10 by default.
+        description: describes this agent to other agents that can hand over to it or call it.
+        prompts: what the three are told, with names in braces that are filled in.
+        """
         if max_iterations < 1:
             raise UsageError(f"PlanExecute '{name}': max_iterations={max_iterations}. Give 1 or more.")
         self.name = name

@@ -63,8 +63,7 @@ class SupervisorPlan(ChatPlan):
 class Supervisor(ChatModelAgent[Deps_contra, Out_co]):
     """A model that hands over to its members and gets the turn back when a member has answered.
 
-    If a member fails, the model is informed. If a member ends the run, it ends. Further options are those of
-    `ChatModelAgent`.
+    If a member fails, the model is informed. If a member ends the run, it ends.
     """
 
     @checks_options
@@ -79,6 +78,10 @@ class Supervisor(ChatModelAgent[Deps_contra, Out_co]):
         middleware: Sequence[Any] = (),
         **options: Unpack[ChatOptions[Deps_contra, Out_co]],
     ) -> None:
+        """Make an agent; its options are those of `ChatModelAgent`, except for `sub_agents`, and this.
+
+        agents: the agents that it supervises.
+        """
         if not agents:
             raise UsageError(f"Supervisor '{name}' has nobody to supervise. Give it agents=[...].")
         super().__init__(

@@ -27,6 +27,12 @@ class _WorkflowAgent(Agent[Deps_contra, Out_co]):
 
     @checks_options
     def __init__(self, name: str, *, agents: Sequence[Agent[Deps_contra, Any]], description: str = "") -> None:
+        """Make an agent of others.
+
+        name: used in addresses and records; it must be unique in the agent's tree.
+        agents: the agents that it runs; the conversation has their order.
+        description: describes this agent to other agents that can hand over to it or call it.
+        """
         self.name = name
         self.description = description
         self._agents = tuple(agents)
@@ -115,6 +121,10 @@ class LoopAgent(_WorkflowAgent[Deps_contra, Out_co]):
         max_iterations: int | None = None,
         description: str = "",
     ) -> None:
+        """Make an agent that repeats others.
+
+        max_iterations: how many rounds there are at most; None for no limit.
+        """
         super().__init__(name, agents=agents, description=description)
         if max_iterations is not None and max_iterations < 1:
             raise UsageError(f"LoopAgent '{name}': max_iterations={max_iterations}. Give 1 or more, or None.")

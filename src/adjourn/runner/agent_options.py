@@ -20,8 +20,12 @@ CALLS_PER_ANSWER = 100
 class Limits(Struct, frozen=True, kw_only=True):
     """Limits on one turn of an agent, across its pauses; None is no limit. `seconds` counts running, not waiting.
 
-    `calls_per_answer` limits the tools that a model may call in one answer: with more, it is `TooManyCalls`, and none
-    of them runs.
+    model_calls: how often the model may be called.
+    tool_calls: how often tools may be called.
+    tokens: how many tokens may be used.
+    seconds: how long the turn may run, without waiting for people.
+    calls_per_answer: how many tools may be called in one answer. With more, it is `TooManyCalls`, and none of them
+        runs.
     """
 
     model_calls: int | None = None

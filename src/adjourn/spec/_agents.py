@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from adjourn._engine.program import Program
+from adjourn._options import options_of
 from adjourn._text import a_type
-from adjourn.agents import (
-    ChatModelAgent,
-    DeepAgent,
-    GraphAgent,
-    LoopAgent,
-    ParallelAgent,
-    PlanExecute,
-    SequentialAgent,
-    Supervisor,
-)
+from adjourn.agents import ChatModelAgent, GraphAgent, Limits, SequentialAgent
 from adjourn.graph import CompiledGraph
 from adjourn.middleware import FolderBackend, MemoryBackend
 from adjourn.tools import ExitTool
@@ -25,14 +17,17 @@ from . import _declared as declared
 from ._fitting import WRONG, Path
 from ._graphs import make_graph
 from ._middleware import make_middleware
-from ._parts import Parts, limits_of, retry_of
+from ._parts import Parts, given_in, retry_of
 
-Group: TypeAlias = declared.SequentialSpec | declared.ParallelSpec | declared.LoopSpec
 SPEC = ("spec",)
 STAND_IN = "demo:tickets"
 """A model for agents that are only made to see whether they can be."""
-_FIELDS = {"failover": ("model", "fallback"), "retry": ("model", "retry")}
+_FIELDS = {"failover": ("model", "fallback"), "retry": ("model", "retry"), "backend": ("files",)}
 """Where options are in files, if not under their own names."""
+_JUDGED_BESIDE = {"return_directly": "tools", "output_mode": "output_type"}
+"""Options that are right or wrong only beside another one."""
+_LEFT_OUT: Any = object()
+"""Stands for an option that the document leaves to the constructor."""
 
 
 def make_agent(parts: Parts, name: str, spec: declared.AnySpec) -> Any:
@@ -43,50 +38,57 @@ def make_agent(parts: Parts, name: str, spec: declared.AnySpec) -> Any:
 
 def _made(parts: Parts, name: str, spec: declared.AnySpec) -> Any:
     match spec:
-        case declared.ChatSpec():
-            return _chat(parts, name, spec)
-        case declared.SequentialSpec() | declared.ParallelSpec() | declared.LoopSpec():
-            return _group(parts, name, spec)
-        case declared.PlanExecuteSpec():
-            return _plan_execute(parts, name, spec)
         case declared.GraphSpec():
             return _graph(parts, name, spec)
         case declared.PythonSpec():
             return _python(parts, name, spec)
-
-
-def _right(values: Sequence[Any]) -> list[Any]:
-    return [value for value in values if value is not WRONG]
-
-
-def _chat(parts: Parts, name: str, spec: declared.ChatSpec) -> Any:
-    options = _chat_options(parts, spec)
-    _try_out(parts, name, options)
-    match spec:
-        case declared.SupervisorSpec():
-            kind, options["agents"] = Supervisor, parts.agents(spec.agents, (*SPEC, "agents"))
-            if not spec.instruction:
-                del options["instruction"]  # It has one of its own.
-        case declared.DeepAgentSpec():
-            kind, options["agents"] = DeepAgent, parts.agents(spec.agents, (*SPEC, "agents"))
-            options["general_purpose"] = spec.general_purpose
-            options["emit_internal_events"] = spec.emit_internal_events
-            options["backend"] = parts.attempt((*SPEC, "files"), lambda: _backend(parts, spec))
         case _:
-            kind = ChatModelAgent
-    is_wrong = any(value is WRONG or (isinstance(value, list) and WRONG in value) for value in options.values())
-    return WRONG if is_wrong or parts.problems or not parts.fits(SPEC) else kind(name, **options)
+            return _of_options(parts, name, spec)
+
+
+def _of_options(parts: Parts, name: str, spec: declared.AgentSpec) -> Any:
+    options = make_options(parts, spec)
+    if isinstance(spec, declared.ChatSpec):
+        _try_out(parts, name, options)
+    elif right := _right(options.get("agents", ())):
+        parts.trial((*SPEC, "agents"), lambda: SequentialAgent(name, agents=right))
+    if any(map(_is_wrong, options.values())) or parts.problems or not parts.fits(SPEC):
+        return WRONG
+    return spec.made_by(name, **options)
+
+
+def make_options(parts: Parts, spec: declared.AgentSpec) -> dict[str, Any]:
+    """Return the options that a document gives to the constructor of its agent, with `WRONG` where one is wrong."""
+    options: dict[str, Any] = {}
+    for option in options_of(spec.made_by):
+        field = _FIELDS.get(option, (option,))[0]
+        if field in spec.__struct_fields__:
+            make = _FORMS.get(option)
+            options[option] = getattr(spec, field) if make is None else make(parts, spec)
+    return {option: value for option, value in options.items() if value is not _LEFT_OUT}
 
 
 def _try_out(parts: Parts, name: str, options: Mapping[str, Any]) -> None:
     """Report what an agent refuses of its options, each in its place, also if others are missing or wrong."""
+    refused: set[str] = set()
 
     def refuses(path: Path, option: str, value: Any) -> bool:
         given: dict[str, Any] = {"model": STAND_IN, option: value}
-        return parts.trial(path, lambda: ChatModelAgent(name, **given)) is WRONG
+        beside = _JUDGED_BESIDE.get(option)
+        if beside is not None and beside in options:
+            given[beside] = options[beside]
+            if beside in refused or _is_wrong(given[beside]):
+                return False
+        if parts.trial(path, lambda: ChatModelAgent(name, **given)) is not WRONG:
+            return False
+        refused.add(option)
+        return True
 
+    known = options_of(ChatModelAgent)
     for option, value in options.items():
         path = (*SPEC, *_FIELDS.get(option, (option,)))
+        if option not in known:
+            continue
         if isinstance(value, list):
             each = list(enumerate(cast("list[Any]", value)))
             right = [
@@ -97,30 +99,22 @@ def _try_out(parts: Parts, name: str, options: Mapping[str, Any]) -> None:
             refuses(path, option, value)
 
 
-def _chat_options(parts: Parts, spec: declared.ChatSpec) -> dict[str, Any]:
-    """Return the options that all agents with a model have, with `WRONG` in place of what is wrong."""
-    options: dict[str, Any] = {
-        "model": parts.model(spec.model, (*SPEC, "model")),
-        "failover": parts.fallbacks(spec.model, (*SPEC, "model")),
-        "tools": parts.tools(spec.tools, (*SPEC, "tools")),
-        "middleware": make_middleware(parts, spec.middleware, (*SPEC, "middleware")),
-        "instruction": spec.instruction,
-        "description": spec.description,
-        "tool_calls": spec.tool_calls,
-        "exit_tool": ExitTool() if spec.exit_tool else None,
-        "output_key": spec.output_key,
-        "output_type": parts.attempt((*SPEC, "output_type"), lambda: _output_type(parts, spec)),
-        "max_iterations": spec.max_iterations,
-        "on_tool_error": spec.on_tool_error,
-        "on_unknown_tool": spec.on_unknown_tool,
-        "disallow_transfer_to_parent": spec.disallow_transfer_to_parent,
-        "limits": parts.attempt((*SPEC, "limits"), lambda: limits_of(spec.limits)),
-    }
-    if parts.fits((*SPEC, "model")) and isinstance(spec.model, declared.ModelSpec) and spec.model.retry is not None:
-        options["retry"] = retry_of(spec.model.retry)
-    if isinstance(spec, declared.ChatModelAgentSpec | declared.DeepAgentSpec):
-        options["sub_agents"] = parts.agents(spec.sub_agents, (*SPEC, "sub_agents"))
-    return options
+def _retry(parts: Parts, spec: declared.ChatSpec) -> Any:
+    if not parts.fits((*SPEC, "model")) or not isinstance(spec.model, declared.ModelSpec) or spec.model.retry is None:
+        return _LEFT_OUT
+    return retry_of(spec.model.retry)
+
+
+def _limits(parts: Parts, spec: declared.ChatSpec) -> Any:
+    return None if spec.limits is None else Limits(**given_in(spec.limits))
+
+
+def _is_wrong(value: Any) -> bool:
+    return value is WRONG or (isinstance(value, list) and WRONG in value)
+
+
+def _right(values: Sequence[Any]) -> list[Any]:
+    return [value for value in values if value is not WRONG]
 
 
 def _output_type(parts: Parts, spec: declared.ChatSpec) -> Any:
@@ -133,28 +127,6 @@ def _backend(parts: Parts, spec: declared.DeepAgentSpec) -> Any:
     return None if spec.files is None else MemoryBackend()
 
 
-def _group(parts: Parts, name: str, spec: Group) -> Any:
-    agents = parts.agents(spec.agents, (*SPEC, "agents"))
-    if right := _right(agents):
-        parts.trial((*SPEC, "agents"), lambda: SequentialAgent(name, agents=right))
-    if WRONG in agents or parts.problems or not parts.fits(SPEC):
-        return WRONG
-    match spec:
-        case declared.SequentialSpec():
-            return SequentialAgent(name, agents=agents, description=spec.description)
-        case declared.ParallelSpec():
-            return ParallelAgent(name, agents=agents, description=spec.description)
-        case declared.LoopSpec():
-            return LoopAgent(name, agents=agents, max_iterations=spec.max_iterations, description=spec.description)
-
-
-def _plan_execute(parts: Parts, name: str, spec: declared.PlanExecuteSpec) -> Any:
-    roles = {role: _role(parts, getattr(spec, role), role) for role in ("planner", "executor", "replanner")}
-    if WRONG in roles.values() or not parts.fits(SPEC):
-        return WRONG
-    return PlanExecute(name, **roles, max_iterations=spec.max_iterations, description=spec.description)
-
-
 def _role(parts: Parts, role: declared.RoleSpec, name: str) -> Any:
     if role is WRONG or not parts.fits((*SPEC, name)):
         return WRONG
@@ -163,6 +135,25 @@ def _role(parts: Parts, role: declared.RoleSpec, name: str) -> Any:
     if role.agent is not None and role.model is None:
         return parts.agent(role.agent, (*SPEC, name, "agent"))
     return parts.wrong((*SPEC, name), "this is either a 'model' or an 'agent'", "Give one of them.")
+
+
+# Options that have another form in files; the others have the value that is there.
+_FORMS: dict[str, Callable[[Parts, Any], Any]] = {
+    "model": lambda parts, spec: parts.model(spec.model, (*SPEC, "model")),
+    "failover": lambda parts, spec: parts.fallbacks(spec.model, (*SPEC, "model")),
+    "retry": _retry,
+    "tools": lambda parts, spec: parts.tools(spec.tools, (*SPEC, "tools")),
+    "middleware": lambda parts, spec: make_middleware(parts, spec.middleware, (*SPEC, "middleware")),
+    "exit_tool": lambda parts, spec: ExitTool() if spec.exit_tool else None,
+    "output_type": lambda parts, spec: parts.attempt((*SPEC, "output_type"), lambda: _output_type(parts, spec)),
+    "limits": lambda parts, spec: parts.attempt((*SPEC, "limits"), lambda: _limits(parts, spec)),
+    "agents": lambda parts, spec: parts.agents(spec.agents, (*SPEC, "agents")),
+    "sub_agents": lambda parts, spec: parts.agents(spec.sub_agents, (*SPEC, "sub_agents")),
+    "backend": lambda parts, spec: parts.attempt((*SPEC, "files"), lambda: _backend(parts, spec)),
+    "planner": lambda parts, spec: _role(parts, spec.planner, "planner"),
+    "executor": lambda parts, spec: _role(parts, spec.executor, "executor"),
+    "replanner": lambda parts, spec: _role(parts, spec.replanner, "replanner"),
+}
 
 
 def _graph(parts: Parts, name: str, spec: declared.GraphSpec) -> Any:

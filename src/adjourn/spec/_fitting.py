@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 from msgspec import Struct
 from msgspec import inspect as types
 
+from adjourn._habits import called_here
 from adjourn._text import did_you_mean
 from adjourn._yaml import (
     Ambiguous,
@@ -41,21 +42,15 @@ WRONG: Any = object()
 
 _VARIABLES = "Environment variables are read in 'api_key', 'base_url' and the 'url' of a checkpoint; others in Python."
 _MEANT = {
-    "system_prompt": "instruction",
-    "system_message": "instruction",
-    "instructions": "instruction",
-    "prompt": "instruction",
     "llm": "model",
     "failover": "model: {name: ..., fallback: [...]}",
     "fallback": "model: {name: ..., fallback: [...]}",
     "fallbacks": "fallback",
-    "handoffs": "sub_agents",
     "subagents": "sub_agents",
     "members": "agents",
     "steps": "agents",
     "timeout": "timeout_seconds",
     "ttl": "ttl_seconds",
-    "max_turns": "max_iterations",
     "needs_approval": "approval",
     "require_approval": "approval",
     "checkpointer": "checkpoint",
@@ -65,7 +60,7 @@ _MEANT = {
     "source": "from",
     "target": "to",
 }
-"""What people write, and what it is called here."""
+"""What people write in files, and what it is called here; `called_here` knows names from other libraries."""
 
 
 class Found(Struct, frozen=True):
@@ -216,7 +211,7 @@ class Fitting:
 
     def _unknown(self, key: Scalar, type_: types.StructType) -> None:
         name, known = shortened(key.text), _fields(type_)
-        meant = _MEANT.get(name, "")
+        meant = _MEANT.get(name) or called_here(name)
         above = next((field.encode_name for field in type_.fields if name in _fields_below(field.type)), None)
         if meant.partition(":")[0] in known and name not in known:
             hint = f"Write '{meant}' instead."

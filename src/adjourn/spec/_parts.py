@@ -14,7 +14,7 @@ from adjourn._engine.retry import Retry
 from adjourn._text import a_type
 from adjourn._values.secret import Secret
 from adjourn._yaml import Place, Problem
-from adjourn.agents import Agent, AgentTool, Limits
+from adjourn.agents import Agent, AgentTool
 from adjourn.errors import GraphError, UsageError, text_of
 from adjourn.models import ChatModel, OpenAIChatModel, resolve_model
 from adjourn.tools import Tool, tool
@@ -311,8 +311,3 @@ def retry_of(spec: declared.RetrySpec) -> Retry:
     if spec.backoff_seconds is None:
         return Retry(attempts=spec.attempts)
     return Retry(attempts=spec.attempts, backoff=spec.backoff_seconds)
-
-
-def limits_of(spec: declared.LimitsSpec | None) -> Limits | None:
-    """Return the limits on a turn."""
-    return None if spec is None else Limits(**given_in(spec))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import re
 from typing import Any
 
 import msgspec
 
 from . import _declared as declared
-
-_FIELD = re.compile(r"^(\w+): (.+)$")
 
 
 def schema() -> dict[str, Any]:
@@ -28,21 +25,10 @@ def schema() -> dict[str, Any]:
 
 def _describe(definition: dict[str, Any], cls: type[declared.Part]) -> None:
     definition["description"] = (inspect.getdoc(cls) or "").partition("\n")[0]
-    described = descriptions(cls)
+    described = declared.descriptions(cls)
     for name, property_ in definition.get("properties", {}).items():
         if name in described:
             # Beside a reference, older editors read nothing; `allOf` says the same to all.
             if "$ref" in property_:
                 property_["allOf"] = [{"$ref": property_.pop("$ref")}]
             property_["description"] = described[name]
-
-
-def descriptions(cls: type[declared.Part]) -> dict[str, str]:
-    """Return what the docstrings of a declaration say about its fields."""
-    found: dict[str, str] = {}
-    for each in reversed(cls.__mro__):
-        if each is not object and each is not msgspec.Struct:
-            for line in (each.__doc__ or "").splitlines():
-                if match := _FIELD.match(line.strip()):
-                    found[match[1]] = match[2]
-    return found

@@ -37,7 +37,7 @@ UNLIMITED = Limits()
 
 
 class ChatOptions(TypedDict, Generic[Deps, Out], total=False):
-    """The options of a chat-model agent that agents made of one pass on, as keyword arguments."""
+    """The options that agents made of a chat-model agent pass on to it, with the types of its constructor."""
 
     description: str
     tool_calls: Literal["parallel", "sequential"]
@@ -62,7 +62,7 @@ NONE_GIVEN: tuple[Any, ...] = ()
 
 
 class ChatConfig(AgentConfig[Deps_contra, Out_co]):
-    """The options of a chat-model agent; `ChatModelAgent` documents each of them."""
+    """The options of a chat-model agent, each declared in the constructor."""
 
     @checks_options
     def __init__(
@@ -90,6 +90,38 @@ class ChatConfig(AgentConfig[Deps_contra, Out_co]):
         on_unknown_tool: OnUnknown = "tell",
         limits: Limits | None = None,
     ) -> None:
+        """Make an agent.
+
+        name: used in addresses and records; it must be unique in the agent's tree.
+        model: a `ChatModel`, or its name, such as "openai:gpt-5".
+        description: describes this agent to other agents that can hand over to it or call it.
+        instruction: the system prompt; `{user}` is a session value, `{user?}` one that may be missing. Or a function of
+            the context, sync or async, that is called for each model call; its text is taken as it is.
+        tools: tools made by `@tool`, plain functions, and agents, which become tools.
+        tool_calls: whether the calls of one answer run in "parallel" (the default) or are "sequential".
+        model_input: a function of the rendered instruction and the messages that returns the messages to send.
+        exit_tool: an additional tool, such as `ExitTool()`, with which the model ends the run.
+        output_key: the name of the session value to store the final text in.
+        output_type: a type that the final answer must fit; the converted answer is the run's `value`.
+        output_mode: how the model is asked for that type: "native" (a schema that its server enforces), "tool" (the
+            arguments of a tool called `final_result`) or "prompt" (the schema in words). By default, as fits the
+            model's abilities.
+        max_iterations: the number of model calls in one turn after which the run fails; 20 by default.
+        return_directly: names of tools whose result is the agent's answer, without asking the model again.
+        middleware: middleware around this agent, its model calls and its tool calls; the first is outermost.
+        retry: when to retry a failed model call. By default it is tried up to three times if the provider reports too
+            many requests, a server error or a broken connection; None is never.
+        failover: models to try in order when the first one fails.
+        sub_agents: agents that it can hand the conversation over to.
+        disallow_transfer_to_parent: whether to forbid handing back to the agent that handed over to it.
+        on_tool_error: "tell" the model what went wrong (the default); "tell_type", which tells it only the type of an
+            error that the tool did not expect (anything but a `ToolError`), since its text may hold what a model must
+            not see; or "raise", which fails the run.
+        on_unknown_tool: what a call of a tool that does not exist does: "tell" the model (the default), or "raise". Or
+            a function of the `ToolCall`, sync or async, that returns its result.
+        limits: limits on one turn, and on one answer. `Limits(model_calls=..., tool_calls=..., tokens=...,
+            seconds=...)` are those on a turn; `Limits(calls_per_answer=...)`, 100 by default, is that on an answer.
+        """
         for option, given in (("failover", failover), ("return_directly", return_directly)):
             if isinstance(given, str):
                 raise UsageError(f"Agent '{name}': {option}={given!r} is a text. Give a list: [{given!r}].")

@@ -1,6 +1,7 @@
 """What a YAML file may say. The loader and the JSON Schema for editors are both made from these declarations.
 
-The lines of a docstring that begin with the name of a field describe it.
+The lines of a docstring that begin with the name of a field describe it. Options of agents are declared in the
+constructors of these agents, and read from there.
 """
 
 from .agents import AgentSpec as AgentSpec
@@ -53,6 +54,8 @@ from .middleware import SummarizeSpec as SummarizeSpec
 from .middleware import TaskBoardSpec as TaskBoardSpec
 from .middleware import TodoListSpec as TodoListSpec
 from .middleware import ToolSearchSpec as ToolSearchSpec
+from .options import descriptions as descriptions
+from .options import options_from as options_from
 from .parts import PYTHON as PYTHON
 from .parts import SECRET as SECRET
 from .parts import VALUE_NAME as VALUE_NAME

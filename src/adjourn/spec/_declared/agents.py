@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
+from adjourn.agents import (
+    ChatModelAgent,
+    DeepAgent,
+    Limits,
+    LoopAgent,
+    ParallelAgent,
+    PlanExecute,
+    SequentialAgent,
+    Supervisor,
+)
+
 from .middleware import Middlewares
+from .options import options_from
 from .parts import (
     AgentRef,
     Count,
@@ -16,7 +29,6 @@ from .parts import (
     ModelSpec,
     Part,
     PythonRef,
-    Seconds,
     Tools,
     ValueName,
 )
@@ -50,21 +62,9 @@ class InterruptSpec(Part, frozen=True, kw_only=True):
     checkpoint: CheckpointSpec | None = None
 
 
+@options_from(Limits)
 class LimitsSpec(Part, frozen=True, kw_only=True):
-    """Limits on one turn.
-
-    model_calls: how often the model may be called.
-    tool_calls: how often tools may be called.
-    tokens: how many tokens may be used.
-    seconds: how long the turn may run, without waiting for people.
-    calls_per_answer: how many tools may be called in one answer.
-    """
-
-    model_calls: Count | None = None
-    tool_calls: Count | None = None
-    tokens: Count | None = None
-    seconds: Seconds | None = None
-    calls_per_answer: Count = 100
+    """Limits on one turn, and on one answer."""
 
 
 class AgentSpec(Part, tag_field="type", frozen=True, kw_only=True):
@@ -91,73 +91,8 @@ class AgentSpec(Part, tag_field="type", frozen=True, kw_only=True):
     on_pending: Literal["error", "abandon", "finish"] = "error"
     answer_pending: bool = False
 
-
-class ChatSpec(AgentSpec, frozen=True, kw_only=True):
-    """What agents with a model have.
-
-    model: the model, such as openai:gpt-5 or python://module:attribute, or its settings.
-    instruction: the system prompt; {user} is a session value, {user?} one that may be missing.
-    tools: what the model may call.
-    middleware: what steps in around the agent and its calls; the first is outermost.
-    tool_calls: whether the calls of one answer run in parallel or one after the other.
-    exit_tool: whether the model gets a tool that ends the run.
-    output_key: the session value to store the final text in.
-    output_type: python:// with a type, or a JSON Schema, that the final answer must fit.
-    max_iterations: how often the model may be called in one turn.
-    on_tool_error: what happens when a tool fails.
-    on_unknown_tool: what happens when the model calls a tool that does not exist.
-    disallow_transfer_to_parent: whether to forbid handing back to the agent that handed over.
-    limits: limits on one turn.
-    """
-
-    model: ModelName | ModelSpec
-    instruction: str = ""
-    tools: Tools = []
-    middleware: Middlewares = []
-    tool_calls: Literal["parallel", "sequential"] = "parallel"
-    exit_tool: bool = False
-    output_key: ValueName | None = None
-    output_type: PythonRef | dict[str, Any] | None = None
-    max_iterations: Count = 20
-    on_tool_error: Literal["tell", "tell_type", "raise"] = "tell"
-    on_unknown_tool: Literal["tell", "raise"] = "tell"
-    disallow_transfer_to_parent: bool = False
-    limits: LimitsSpec | None = None
-
-
-class ChatModelAgentSpec(ChatSpec, tag="chat_model_agent", frozen=True, kw_only=True):
-    """A model with an instruction and tools.
-
-    sub_agents: agents that it can hand the conversation over to.
-    """
-
-    sub_agents: list[AgentRef] = []
-
-
-class SupervisorSpec(ChatSpec, tag="supervisor", frozen=True, kw_only=True):
-    """A model that hands work to other agents, and gets the conversation back.
-
-    agents: the agents that it supervises.
-    """
-
-    agents: Annotated[list[AgentRef], Meta(min_length=1)]
-
-
-class DeepAgentSpec(ChatSpec, tag="deep_agent", frozen=True, kw_only=True):
-    """A model with a to-do list, files, and other agents for separate tasks.
-
-    agents: agents that it can give tasks to.
-    sub_agents: agents that it can hand the conversation over to.
-    general_purpose: whether there is also one for any task, with the same tools.
-    emit_internal_events: whether to report what these agents do.
-    files: memory for files that are stored with the session, or a folder, relative to the folder of agents.
-    """
-
-    agents: list[AgentRef] = []
-    sub_agents: list[AgentRef] = []
-    general_purpose: bool = True
-    emit_internal_events: bool = False
-    files: Literal["memory"] | FolderSpec | None = None
+    made_by: ClassVar[Callable[..., Any]]
+    """The constructor of its agent, where the fields are its options."""
 
 
 class FolderSpec(Part, frozen=True, kw_only=True):
@@ -169,33 +104,69 @@ class FolderSpec(Part, frozen=True, kw_only=True):
     folder: str
 
 
+class ChatSpec(AgentSpec, frozen=True, kw_only=True):
+    """What agents with a model have; their further options are those of their constructors.
+
+    model: the model, such as openai:gpt-5 or python://module:attribute, or its settings.
+    tools: what the model may call.
+    exit_tool: whether the model gets a tool that ends the run.
+    output_type: python:// with a type, or a JSON Schema, that the final answer must fit.
+    """
+
+    model: ModelName | ModelSpec
+    tools: Tools = []
+    middleware: Middlewares = []
+    exit_tool: bool = False
+    output_key: ValueName | None = None
+    output_type: PythonRef | dict[str, Any] | None = None
+    limits: LimitsSpec | None = None
+
+
+@options_from(ChatModelAgent)
+class ChatModelAgentSpec(ChatSpec, tag="chat_model_agent", frozen=True, kw_only=True):
+    """A model with an instruction and tools."""
+
+    sub_agents: list[AgentRef] = []
+
+
+@options_from(Supervisor)
+class SupervisorSpec(ChatSpec, tag="supervisor", frozen=True, kw_only=True):
+    """A model that hands work to other agents, and gets the conversation back."""
+
+    agents: Annotated[list[AgentRef], Meta(min_length=1)]
+
+
+@options_from(DeepAgent)
+class DeepAgentSpec(ChatSpec, tag="deep_agent", frozen=True, kw_only=True):
+    """A model with a to-do list, files, and other agents for separate tasks.
+
+    files: memory for files that are stored with the session, or a folder, relative to the folder of agents.
+    """
+
+    agents: list[AgentRef] = []
+    sub_agents: list[AgentRef] = []
+    files: Literal["memory"] | FolderSpec | None = None
+
+
+@options_from(SequentialAgent)
 class SequentialSpec(AgentSpec, tag="sequential", frozen=True, kw_only=True):
-    """Agents one after the other.
-
-    agents: the agents, in order.
-    """
+    """Agents one after the other."""
 
     agents: Annotated[list[AgentRef], Meta(min_length=1)]
 
 
+@options_from(ParallelAgent)
 class ParallelSpec(AgentSpec, tag="parallel", frozen=True, kw_only=True):
-    """Agents at the same time.
-
-    agents: the agents.
-    """
+    """Agents at the same time."""
 
     agents: Annotated[list[AgentRef], Meta(min_length=1)]
 
 
+@options_from(LoopAgent)
 class LoopSpec(AgentSpec, tag="loop", frozen=True, kw_only=True):
-    """Agents one after the other, again and again.
-
-    agents: the agents, in order.
-    max_iterations: how many rounds there are at most.
-    """
+    """Agents one after the other, again and again."""
 
     agents: Annotated[list[AgentRef], Meta(min_length=1)]
-    max_iterations: Count | None = None
 
 
 class RoleSpec(Part, frozen=True, kw_only=True):
@@ -209,19 +180,13 @@ class RoleSpec(Part, frozen=True, kw_only=True):
     agent: AgentRef | None = None
 
 
+@options_from(PlanExecute)
 class PlanExecuteSpec(AgentSpec, tag="plan_execute", frozen=True, kw_only=True):
-    """Makes a plan, carries out its steps, and revises it after each.
-
-    planner: who makes the plan.
-    executor: who carries out a step.
-    replanner: who revises the plan, or ends with the answer.
-    max_iterations: how many steps are carried out at most.
-    """
+    """Makes a plan, carries out its steps, and revises it after each."""
 
     planner: RoleSpec
     executor: RoleSpec
     replanner: RoleSpec
-    max_iterations: Count = 10
 
 
 class PythonSpec(AgentSpec, tag="python", frozen=True, kw_only=True):
