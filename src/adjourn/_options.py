@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, TypeVar, Unpack, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -38,7 +39,8 @@ class Option(Struct, frozen=True):
         return re.split(r"(?<=[^.])\.\s+(?=[A-Z`])", self.text)[0].rstrip(".") + "." if self.text else ""
 
 
-def options_of(declared: Any) -> dict[str, Option]:
+@cache
+def options_of(declared: Any) -> Mapping[str, Option]:
     """Return the options of a class, a function or a `TypedDict`, in their order.
 
     What a constructor does not say about an option itself, the class above says.
@@ -67,8 +69,16 @@ def _taken(functions: list[Callable[..., Any]]) -> dict[str, Option]:
             passed = get_args(hints[each.name])[0]  # of `Unpack`
             for name, option in options_of(get_origin(passed) or passed).items():
                 found.setdefault(name, option)
-    inherited = _taken(above) if above and not all(option.text for option in found.values()) else {}
-    return {name: _completed(option, inherited.get(name), defaults) for name, option in found.items()}
+    inherited = _taken(above)
+    return {
+        name: Option(
+            name,
+            option.type,
+            option.default if name in defaults or name not in inherited else inherited[name].default,
+            option.text or (inherited[name].text if name in inherited else ""),
+        )
+        for name, option in found.items()
+    }
 
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -87,13 +97,6 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
             if each.kind in _BY_NAME or get_origin(hints[name]) is Unpack:
                 found |= hints
     return found
-
-
-def _completed(option: Option, above: Option | None, own: Mapping[str, Any]) -> Option:
-    if above is None or option.text:
-        return option
-    default = option.default if option.name in own else above.default
-    return Option(option.name, option.type, default, above.text)
 
 
 def _named(declared: Any, hints: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[tuple[str, Option]]:
