@@ -34,6 +34,8 @@ class Turn(Following[InRun, Event]):
     so: events of earlier turns may come first.
     """
 
+    is_over: bool = False
+
     def __init__(self, server: Server, session_id: str, *, begin: Begin | None = None, after: int | None = 0) -> None:
         super().__init__(server, run_item, session_id)
         self.session_id = session_id
