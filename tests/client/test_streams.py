@@ -287,6 +287,10 @@ async def test_whoever_attaches_after_the_last_event_still_gets_the_result(serve
             await failed
         with pytest.raises(RunError, match="failed with"):
             await client.attach(failed.session_id, after=failed.seen)
+        # Its last record is that of the failure, which is no checkpoint.
+        latest = await client.checkpoint(failed.session_id)
+        assert latest.id == (await client.history(failed.session_id))[0].id
+        assert latest.id != (await client.status(failed.session_id)).checkpoint_id
 
 
 async def test_sessions_that_were_given_up_or_edited_have_ended_for_whoever_follows_them():  # rule V14

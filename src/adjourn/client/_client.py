@@ -347,10 +347,11 @@ class Client:
 
     async def checkpoint(self, session_id: str, id: str | None = None) -> Checkpoint:
         """Return one checkpoint with its state, by default the most recent."""
-        chosen = (await self.status(session_id)).checkpoint_id if id is None else id
+        # The head need not be listed: a run that failed may have ended within a step.
+        chosen = [each.id for each in await self.history(session_id, limit=1)] if id is None else [id]
         if not chosen:
             raise CheckpointNotFound(session_id)
-        return (await self._get(Point, session_id, f"/checkpoints/{in_path(chosen)}")).checkpoint()
+        return (await self._get(Point, session_id, f"/checkpoints/{in_path(chosen[0])}")).checkpoint()
 
     async def state(self, session_id: str, *, checkpoint_id: str | None = None, at: str | None = None) -> Any:
         """Return the state at a checkpoint, by default the head, as JSON data."""
