@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -101,6 +102,23 @@ async def test_a_conversation_with_its_question(server: Serving):  # rules V1, V
         await client.delete(forked)
         with pytest.raises(CheckpointNotFound):
             await client.delete(forked)
+
+
+async def test_what_people_have_decided_is_listed_over_sessions():
+    with Serving(App([refunds()])) as server:
+        async with Client(url(server)) as client:
+            began = datetime.now()  # noqa: DTZ005  # as people write it, in the zone of their machine
+            for by in ("ann", "bob", "ann"):
+                asked = await client.chat({"cents": 5})
+                await client.resume(asked.session_id, {asked.interrupts[0]: True}, by=by)
+            found = await client.decisions(since=began)
+            assert [each.by for each in found] == ["ann", "bob", "ann"]
+            assert found[0] == (await client.audit(found[0].interrupt.session_id))[0]
+            assert await client.decisions(by="ann", how="expired") == await client.decisions(agent="booker") == []
+            first = await client.decisions(by="ann", limit=1)
+            (last,) = await client.decisions(by="ann", limit=1, after=first.next)
+            assert [first[0], last] == [found[0], found[2]]
+            assert await client.decisions(until=began) == []
 
 
 async def test_a_graph_takes_a_state_and_can_be_edited(server: Serving):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, cast
@@ -31,6 +31,7 @@ from ._wire import (
     Branches,
     Cancelled,
     Conversation,
+    Decisions,
     Forked,
     Inputs,
     Point,
@@ -301,6 +302,32 @@ class Client:
     async def count_pending(self, session_id: str | None = None, **filters: Unpack[InboxFilter]) -> int:
         """Return how many questions `pending` lists."""
         return len(await self.pending(session_id, **filters))
+
+    async def decisions(
+        self,
+        *,
+        by: str | None = None,
+        agent: str | None = None,
+        how: Literal["answered", "expired"] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Page[AuditEntry]:
+        """List the questions of all sessions that were answered or have expired, most recent first.
+
+        The options are those of `Sessions.decisions`, the pages those of `pending`.
+        """
+        moments = {"since": since, "until": until}  # Without a zone, they are in that of this machine.
+        wanted = {"by": by, "agent": agent, "how": how}
+        wanted |= {name: each and each.astimezone().isoformat() for name, each in moments.items()}
+
+        async def page(after: str | None, limit: int) -> tuple[list[AuditEntry], str | None]:
+            body = await self._server.get(f"{API}/decisions", {**wanted, "after": after, "limit": limit})
+            found = read(body, Decisions, self.url)
+            return [each.entry() for each in found.decisions], found.next
+
+        return await _pages(page, after, limit)
 
     def subscribe(
         self, *, reason: str | None = None, tag: str | None = None, report_open: bool = False

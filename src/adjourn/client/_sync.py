@@ -319,6 +319,10 @@ class SyncClient:
     def messages(self) -> None:
         """Do what `Client.messages` does."""
 
+    @_twin(Client.decisions)
+    def decisions(self) -> None:
+        """Do what `Client.decisions` does."""
+
     @_twin(Client.audit)
     def audit(self) -> None:
         """Do what `Client.audit` does."""

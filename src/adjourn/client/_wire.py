@@ -89,6 +89,13 @@ class Questions(msgspec.Struct):
     next: str | None = None
 
 
+class Decisions(msgspec.Struct):
+    """A page of questions that have ended."""
+
+    decisions: list[Audited]
+    next: str | None = None
+
+
 class SessionPage(msgspec.Struct):
     """A page of sessions."""
 
