@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
+from adjourn import interrupt
 from adjourn.client import (
     Client,
     QuestionAsked,
@@ -49,6 +50,7 @@ from adjourn.errors import (
     UsageError,
 )
 from adjourn.events import Delta, Done, Failed, Interrupted
+from adjourn.graph import START, StateGraph
 from adjourn.server import App, Tokens
 from adjourn.tools import Edit, ToolCallInfo
 from tests.no_threads import no_more_threads
@@ -119,6 +121,27 @@ async def test_what_people_have_decided_is_listed_over_sessions():
             (last,) = await client.decisions(by="ann", limit=1, after=first.next)
             assert [first[0], last] == [found[0], found[2]]
             assert await client.decisions(until=began) == []
+
+
+class Waiting(TypedDict):
+    seconds: float | None
+
+
+def _wait(state: Waiting) -> None:
+    interrupt("Go on?", expires_in=state["seconds"])
+
+
+async def test_what_expires_first_can_come_first():
+    graph = StateGraph(Waiting, name="waits").add_node("ask", _wait).add_edge(START, "ask")
+    with Serving(App([graph.compile()])) as server:
+        async with Client(url(server)) as client:
+            for seconds in (None, 900.0, 60.0):
+                await client.chat({"seconds": seconds})
+            by_age, by_expiry = await client.pending(), await client.pending(order="expiry", limit=2)
+            assert [*by_expiry, *await client.pending(order="expiry", after=by_expiry.next)] == by_age[::-1]
+            wrong: Any = "size"
+            with pytest.raises(UsageError, match="order"):
+                await client.pending(order=wrong)
 
 
 async def test_a_graph_takes_a_state_and_can_be_edited(server: Serving):

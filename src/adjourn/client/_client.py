@@ -16,7 +16,7 @@ from adjourn.errors import CheckpointNotFound, UsageError
 from adjourn.events import Interrupt
 from adjourn.messages import Message
 from adjourn.sessions import Answers, AuditEntry, Checkpoint, Diff, InboxFilter, Page, Tree
-from adjourn.stores.types import Source, Status
+from adjourn.stores.types import Order, Source, Status
 
 from ._errors import RequestRefused
 from ._http import API, Reconnecting, Server, encoded, in_path, session_path
@@ -278,21 +278,22 @@ class Client:
         self,
         session_id: str | None = None,
         *,
+        order: Order = "age",
         after: str | None = None,
         limit: int | None = None,
         **filters: Unpack[InboxFilter],
     ) -> Page[Interrupt]:
         """List open questions, of one session or of all, oldest first.
 
-        The filters are those of `Sessions.pending`. With a `limit` it is a page: the next one begins `after` its
-        `next`. It may be shorter than that, since what you may not see is left out.
+        `order` and the filters are those of `Sessions.pending`. With a `limit` it is a page: the next one begins
+        `after` its `next`. It may be shorter than that, since what you may not see is left out.
         """
         given = cast("dict[str, str | timedelta | float | None]", filters)
         wanted = {name: value if isinstance(value, str) else _seconds(value) for name, value in given.items()}
 
         async def page(after: str | None, limit: int) -> tuple[list[Interrupt], str | None]:
             body = await self._server.get(
-                f"{API}/inbox", {"session_id": session_id, **wanted, "after": after, "limit": limit}
+                f"{API}/inbox", {"session_id": session_id, "order": order, **wanted, "after": after, "limit": limit}
             )
             found = read(body, Questions, self.url)
             return list(with_infos(found.questions)), found.next

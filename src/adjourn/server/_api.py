@@ -36,7 +36,7 @@ from adjourn.events import (
 from adjourn.messages import Message, Part, Role, ToolCall, Usage
 from adjourn.runner import RunResult, Submission
 from adjourn.sessions import AuditEntry, Checkpoint, SessionStatus, SessionSummary
-from adjourn.stores.types import Status
+from adjourn.stores.types import Order, Status
 
 from ._drafts import Draft
 
@@ -173,8 +173,9 @@ class Submit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Wanted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What selects questions."""
+    """What selects questions, and which come first: the oldest, or those that expire first."""
 
+    order: Order = "age"
     session_id: str | None = None
     agent: str | None = None
     under: str | None = None
@@ -823,7 +824,7 @@ ROWS: tuple[Row, ...] = (
         "GET",
         "/api/v1/inbox",
         Access.LOOK,
-        "List the open questions of all sessions, oldest first.",
+        "List the open questions of all sessions, oldest or first to expire first.",
         query=Wanted,
         answer=QuestionPage,
         refusals=_SESSION,

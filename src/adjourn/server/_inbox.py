@@ -38,10 +38,11 @@ class Inbox:
         self._callers = callers
 
     async def list_questions(self, request: Request) -> QuestionPage:
-        """List open questions, oldest first."""
+        """List open questions."""
         caller, wanted = self._callers.of(request), query(request, Wanted)
         found = await self._sessions.pending(
             wanted.session_id,
+            order=wanted.order,
             after=wanted.after,
             limit=wanted.limit,
             user_id=caller.user_id,
