@@ -173,6 +173,8 @@ def test_it_works_on_when_nobody_reads_what_it_prints(shipping: Shell):
     [
         (["desk:nothing"], "has no 'nothing'"),
         (["nowhere:ticket"], "There is no module 'nowhere'"),
+        (["agents/"], "There is no folder 'agents/'. Name a folder of YAML agents, or MODULE:ATTRIBUTE."),
+        (["desk.py"], "'desk.py' is a file. Name the folder that it is in"),
         (["desk:ticket", "--store", "memory://"], "in the memory of this process"),
         (["desk:ticket", "--store", "nowhere"], "not the URL of a store"),
         (["desk:ticket", "--concurrency", "0"], "concurrency=0"),

@@ -176,6 +176,18 @@ def runner_of(program: Program | Runner, options: argparse.Namespace, given: Opt
     return runner
 
 
+def check_no_path(name: str) -> None:
+    """Refuse what is no folder, and cannot be the name of a program either.
+
+    Raises:
+        UsageError: it says what to name instead.
+    """
+    if Path(name).is_file():
+        raise UsageError(f"'{name}' is a file. Name the folder that it is in: {Path(name).parent}.")
+    if ":" not in name:
+        raise UsageError(f"There is no folder '{name}'. Name a folder of YAML agents, or {PROGRAM_NAME}.")
+
+
 def runners_of(options: argparse.Namespace) -> list[Runner]:
     """Return runners for several programs and folders of YAML agents, on the store from the command line or their own.
 
@@ -194,6 +206,7 @@ def runners_of(options: argparse.Namespace) -> list[Runner]:
                 raise UsageError(f"Folder {name} has no agents. `adjourn check {name}` says what it has.")
             programs |= {f"{name}:{agent}": each.program for agent, each in inside.items()}
         else:
+            check_no_path(name)
             programs[name] = program_of(name, options.allow)
     runners = [with_options(program, given) for program in programs.values()]
     for runner, name in zip(runners, programs, strict=True):

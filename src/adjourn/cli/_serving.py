@@ -23,7 +23,7 @@ from adjourn.stores import EncryptedStore, MemoryStore
 from ._access import TOKENS_FILE, WEBHOOKS_FILE, tokens_path, webhooks_of
 from ._fleet import MOST, Fleet, Member
 from ._options import ALLOW, DEPS, NO_SELF_APPROVAL, PROGRAM_NAME, STORE, arg, takes
-from ._programs import deps_of, named
+from ._programs import check_no_path, deps_of, named
 from ._stores import store_url
 
 if TYPE_CHECKING:
@@ -242,9 +242,6 @@ def _program(name: str, options: argparse.Namespace) -> Loaded | Served | Progra
     """
     if Path(name).is_dir():
         return load(name, allow=options.allow)
-    if Path(name).is_file():
-        raise UsageError(f"'{name}' is a file. Name the folder that it is in: {Path(name).parent}.")
-    if ":" not in name:
-        raise UsageError(f"There is no folder '{name}'. Name a folder of YAML agents, or MODULE:ATTRIBUTE.")
+    check_no_path(name)
     found = named(name, options.allow)
     return found.served or found.program

@@ -17,17 +17,14 @@ import msgspec
 from adjourn._engine.address import segment_text
 from adjourn._screen import Screen
 from adjourn._text import counted, visible_line
-from adjourn.errors import StoreUnavailable
 from adjourn.runner import Worker, WorkerCounts
-from adjourn.stores import Store
-from adjourn.stores.kit import ListDue
+from adjourn.runner._due import check_store
 from adjourn.webhooks import Webhooks
 
 from ._access import WEBHOOKS_FILE, webhooks_of
 from ._options import ALLOW, DEPS, NO_SELF_APPROVAL, PROGRAM_NAME, STORE, arg, either, takes
 from ._programs import runners_of, with_options
 
-_ASKING = 3.0  # seconds for a store to say whether it can be used
 _ENDING = 3.0  # seconds for what the programs have left running
 
 
@@ -79,7 +76,7 @@ async def _work(worker: Worker, webhooks: Webhooks | None, *, is_quiet: bool) ->
     stores = {id(runner.store): runner.store for runner in worker.runners}.values()
     try:
         for store in stores:
-            await _check(store)
+            await check_store(store)
         if not is_quiet:
             _print_start(worker)
         async with AsyncExitStack() as sending:
@@ -97,20 +94,6 @@ async def _work(worker: Worker, webhooks: Webhooks | None, *, is_quiet: bool) ->
     finally:
         for store in stores:
             await store.close()
-
-
-async def _check(store: Store) -> None:
-    """Refuse a store that cannot be used before anything is served; one that is away may come back."""
-    asking = asyncio.create_task(store.read(ListDue(limit=1)))
-    await asyncio.wait([asking], timeout=_ASKING)
-    if not asking.done():
-        asking.cancel()
-        return
-    try:
-        await asking
-    except StoreUnavailable as error:
-        if error.is_lasting:
-            raise
 
 
 def _print_start(worker: Worker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections import OrderedDict
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from adjourn._engine.address import segment_text
 from adjourn._owner import is_dead
-from adjourn.errors import UsageError
+from adjourn.errors import StoreUnavailable, UsageError
 from adjourn.stores.kit import ListDue, ListSessions
 from adjourn.stores.protocol import Store
 from adjourn.stores.types import Due
@@ -188,3 +189,21 @@ class SetAside:
     def forget(self, key: Key) -> None:
         """Forget a session that could go on after all."""
         self._until.pop(key, None)
+
+
+ASKING = 3.0
+"""Seconds for a store to say whether it can be used."""
+
+
+async def check_store(store: Store) -> None:
+    """Refuse a store that cannot be used before a process serves or works from it; one that is away may come back."""
+    asking = asyncio.create_task(store.read(ListDue(limit=1)))
+    await asyncio.wait([asking], timeout=ASKING)
+    if not asking.done():
+        asking.cancel()
+        return
+    try:
+        await asking
+    except StoreUnavailable as error:
+        if error.is_lasting:
+            raise

@@ -10,9 +10,8 @@ from types import FrameType
 
 import uvicorn
 
-from adjourn.errors import StoreUnavailable, UsageError
-from adjourn.stores import Store
-from adjourn.stores.kit import ListDue
+from adjourn.errors import UsageError
+from adjourn.runner._due import check_store
 
 from ._app import App
 from ._connections import PATIENCE, Connection, Waiting
@@ -20,10 +19,6 @@ from ._guards import is_loopback
 
 NET = 5
 """Seconds that connections have to end after the application has ended what it did; then they are cut."""
-
-
-ASKING = 3.0
-"""Seconds for a store to say whether it can be used."""
 
 SETTLE = 0.25
 """Seconds in which a server that retires still takes requests of connections that it has just accepted."""
@@ -92,7 +87,7 @@ class Server(uvicorn.Server):
         Raises:
             StoreError: the store cannot be used, and waiting would not help.
         """
-        await _check(self._app.store)
+        await check_store(self._app.store)
         await super().startup(sockets)
         if self._tell is not None and self.started:
             host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
@@ -141,17 +136,3 @@ class Server(uvicorn.Server):
             await self._app.drain()
         finally:
             self.should_exit: bool = True
-
-
-async def _check(store: Store) -> None:
-    """Refuse a store that cannot be used before anything is served; one that is away may come back."""
-    asking = asyncio.create_task(store.read(ListDue(limit=1)))
-    await asyncio.wait([asking], timeout=ASKING)
-    if not asking.done():
-        asking.cancel()
-        return
-    try:
-        await asking
-    except StoreUnavailable as error:
-        if error.is_lasting:
-            raise
